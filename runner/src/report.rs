@@ -28,6 +28,7 @@ use crate::basis::outside_files::OutsideFiles;
 use crate::basis::place::PlanPlace;
 use crate::process::private_file;
 use crate::source::path::resolve;
+use crate::source::references::installed::Called;
 use crate::tool::diagnostics::Diagnostic;
 
 /// Kubernetes takes no more than this (container `terminationMessagePath`).
@@ -97,6 +98,9 @@ pub(crate) struct Report {
     /// The directory in which a plan was made, if values of the plan contain it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) absolute_paths: Option<AbsolutePaths>,
+    /// The directories of the modules that the code calls by a path which is not literal, after init.
+    #[serde(default, skip_serializing_if = "Called::is_empty")]
+    pub(crate) called_modules: Called,
     /// The modules that init had downloaded for a plan.
     #[serde(default, skip_serializing_if = "Modules::is_empty")]
     pub(crate) modules: Modules,
@@ -159,6 +163,8 @@ pub(crate) struct PlanRecord {
     pub(crate) outside_files: Option<OutsideFiles>,
     #[serde(default)]
     pub(crate) absolute_paths: Option<AbsolutePaths>,
+    #[serde(default)]
+    pub(crate) called_modules: Called,
     #[serde(default)]
     pub(crate) modules: Modules,
     #[serde(default)]
@@ -348,6 +354,7 @@ impl Report {
             named_files: None,
             outside_files: None,
             absolute_paths: None,
+            called_modules: Called::new(),
             modules: Modules::new(),
             mocks: Vec::new(),
             bound: false,

@@ -62,6 +62,7 @@ mod interruption {
 /// The code of a run.
 mod source {
     mod archives;
+    mod called_modules;
     pub(crate) mod checkout;
     mod dumb_http;
     mod git_server;
@@ -72,7 +73,7 @@ mod source {
     mod read_only;
     mod slow_git;
     mod sparse;
-    mod submodules;
+    pub(crate) mod submodules;
     mod work_dir;
 }
 

@@ -27,6 +27,7 @@ use crate::basis::plan_file::StateVersion;
 use crate::basis::providers::{self, Digests, Unread};
 use crate::release::Installed;
 use crate::report::{AbsolutePaths, Counts, PlanRecord, PlanReport, PlanTimes, Report, ToolRecord};
+use crate::source::references::installed::Called;
 
 /// Its name beside the plan.
 pub(crate) const FILE: &str = "binding.json";
@@ -79,6 +80,9 @@ pub(crate) struct Binding {
     /// The directory in which the plan was made, if values of the plan contain it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     absolute_paths: Option<AbsolutePaths>,
+    /// The directories of the modules that the code calls by a path which is not literal.
+    #[serde(default, skip_serializing_if = "Called::is_empty")]
+    called_modules: Called,
     /// The modules that init had downloaded.
     #[serde(default, skip_serializing_if = "Modules::is_empty")]
     modules: Modules,
@@ -238,6 +242,7 @@ impl Binding {
             named_files: report.named_files.clone(),
             outside_files: report.outside_files.clone(),
             absolute_paths: report.absolute_paths.clone(),
+            called_modules: report.called_modules.clone(),
             modules: report.modules.clone(),
             providers: report.providers.clone(),
             provider_digests,
@@ -336,6 +341,7 @@ impl Binding {
             named_files: self.named_files.clone(),
             outside_files: self.outside_files.clone(),
             absolute_paths: self.absolute_paths(),
+            called_modules: self.called_modules.clone(),
             modules: self.modules.clone(),
             providers: self.providers.clone(),
             mocks: self.mocks.clone(),

@@ -12,6 +12,7 @@ use crate::report::AbsolutePaths;
 use crate::source::checkout::Workspace;
 use crate::source::modules::has_configuration;
 use crate::source::references;
+use crate::source::references::installed::Called;
 use crate::source::scratch::Scratch;
 
 impl Basis {
@@ -59,9 +60,15 @@ impl Basis {
             return Ok(());
         }
         let plan = self.plan.clone();
-        let ours = references::digest(&workspace.dir);
+        let ours = references::digest(&workspace.dir, self.called_modules());
         let ours = ours.map_err(|cause| BasisError::UnreadFiles { plan, cause })?;
         self.check_digest("code", record.code_sha256, Some(ours))
+    }
+
+    /// The modules of the plan of which only its init knew.
+    pub(crate) fn called_modules(&self) -> &Called {
+        static NONE: Called = Called::new();
+        self.recorded().map_or(&NONE, |record| &record.called_modules)
     }
 
     /// The files that the configuration named when the plan was made, where they are recorded.
@@ -76,7 +83,8 @@ impl Basis {
         left_out: io::Result<LeftOut>,
     ) -> Result<(), BasisError> {
         let Some(recorded) = self.named_files() else { return Ok(()) };
-        let difference = left_out.and_then(|left_out| recorded.difference(dir, left_out));
+        let difference =
+            left_out.and_then(|left_out| recorded.difference(dir, self.called_modules(), left_out));
         self.check_difference("file", difference)
     }
 

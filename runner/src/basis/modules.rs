@@ -5,13 +5,12 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::path::{Path, PathBuf};
 
 use datastore_api::Sha256;
 use serde::{Deserialize, Serialize};
 
-use crate::source::regular::{self, unless_missing};
+use crate::source::references::installed::{MANIFEST, installed};
 use crate::source::snapshot::{Before, SnapshotError, of_module, tree};
 
 /// Downloaded modules, by the names of their directories: `vpc`, `vpc.subnets`.
@@ -31,35 +30,17 @@ pub(crate) struct Module {
 #[derive(Debug, Default)]
 pub(crate) struct Downloaded(BTreeMap<String, (PathBuf, Before)>);
 
-/// The part of `modules.json` that every version of the tools writes.
-#[derive(Debug, Deserialize)]
-struct Manifest {
-    #[serde(rename = "Modules")]
-    modules: Vec<Installed>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Installed {
-    #[serde(rename = "Dir")]
-    dir: PathBuf,
-}
-
 impl Downloaded {
     /// Lists the files of the modules of `dir`, of which the tool keeps its data in `data_dir`.
     pub(crate) fn list(dir: &Path, data_dir: &Path) -> Result<Self, SnapshotError> {
         let modules = dir.join(data_dir).join("modules");
-        let path = modules.join("modules.json");
-        let failed = |error| SnapshotError::File(path.clone(), error);
-        let Some(text) = unless_missing(regular::read_text(&path)).map_err(failed)? else {
-            return Ok(Self::default());
-        };
-        let manifest = serde_json::from_str::<Manifest>(&text);
-        let Manifest { modules: installed } =
-            manifest.map_err(|error| failed(io::Error::other(error)))?;
+        let installed = installed(&modules);
+        let installed =
+            installed.map_err(|error| SnapshotError::File(modules.join(MANIFEST), error))?;
         let mut found = BTreeMap::new();
-        for Installed { dir: of_module_in } in installed {
+        for module in installed {
             // A module may be in a directory of what was downloaded.
-            let inside = dir.join(of_module_in);
+            let inside = dir.join(module.dir);
             let name = inside.strip_prefix(&modules).ok().and_then(|path| path.iter().next());
             let Some(name) = name else { continue };
             if let Entry::Vacant(entry) = found.entry(shown(Path::new(name))) {

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::basis::configuration;
 use crate::source::references;
+use crate::source::references::installed::Called;
 use crate::source::regular::{self, unreadable};
 use crate::source::snapshot::{Stamp, listed};
 
@@ -75,10 +76,10 @@ pub(crate) struct Listed {
 }
 
 impl Listed {
-    /// Lists the files of the module in `dir`.
-    pub(crate) fn list(dir: &Path, left_out: LeftOut) -> io::Result<Self> {
+    /// Lists the files of the module in `dir`. `called`: those of modules of which only init knows count as well.
+    pub(crate) fn list(dir: &Path, called: &Called, left_out: LeftOut) -> io::Result<Self> {
         let mut files = BTreeMap::new();
-        for (path, file) in references::named(dir)? {
+        for (path, file) in references::named(dir, called)? {
             // The root module's own files have a digest of their own.
             let is_own = path.components().count() == 1
                 && path.to_str().is_some_and(configuration::is_configuration);
@@ -102,6 +103,18 @@ impl Listed {
         Self { digests: digests.collect(), ..self }
     }
 
+    /// Adds what was listed with the modules of which only init knows. What the configuration names without them was listed
+    /// before init.
+    pub(crate) fn add_called(&mut self, dir: &Path, listed: Self) -> io::Result<()> {
+        let known = references::named(dir, &Called::new())?;
+        let known = known.into_iter().map(|(path, _)| path).collect::<BTreeSet<_>>();
+        let is_new = |name: &String| !known.contains(Path::new(name));
+        self.files.extend(listed.files.into_iter().filter(|(name, _)| is_new(name)));
+        self.digests.extend(listed.digests.into_iter().filter(|(name, _)| is_new(name)));
+        self.left_out = listed.left_out;
+        Ok(())
+    }
+
     /// The files of the source, by paths without links.
     pub(crate) fn of_source(&self) -> BTreeSet<PathBuf> {
         let files = self.files.values();
@@ -109,9 +122,9 @@ impl Listed {
     }
 
     /// The digests of the files after the plan, and which of them have changed since they were listed and hashed.
-    pub(crate) fn digests(self, dir: &Path) -> io::Result<NamedFiles> {
+    pub(crate) fn digests(self, dir: &Path, called: &Called) -> io::Result<NamedFiles> {
         let before = self.files;
-        let now = Self::list(dir, self.left_out)?.hashed();
+        let now = Self::list(dir, called, self.left_out)?.hashed();
         let names = before.keys().chain(now.files.keys());
         let stamp = |(_, stamp): &(PathBuf, Stamp)| *stamp;
         let is_changed =
@@ -143,9 +156,10 @@ impl NamedFiles {
     pub(crate) fn difference(
         &self,
         dir: &Path,
+        called: &Called,
         left_out: LeftOut,
     ) -> io::Result<Option<(String, String)>> {
-        let here = Listed::list(dir, left_out)?.hashed();
+        let here = Listed::list(dir, called, left_out)?.hashed();
         let names = self.files.keys().chain(here.digests.keys()).collect::<BTreeSet<_>>();
         let shown = |sha256: Option<Sha256>| match sha256 {
             Some(sha256) => format!("sha256 {sha256}"),
@@ -202,13 +216,14 @@ mod tests {
         ] {
             write(name, text);
         }
-        let listed = Listed::list(&dir, LeftOut::default()).unwrap().hashed();
+        let listed = Listed::list(&dir, &Called::new(), LeftOut::default()).unwrap().hashed();
         // As the plan does, the second time with the same bytes.
         write("live/out.zip", "1");
         write("live/written.txt", "x");
-        let recorded = listed.digests(&dir).unwrap();
-        let difference =
-            || recorded.difference(&dir, LeftOut::default()).unwrap().map(|(theirs, _)| theirs);
+        let recorded = listed.digests(&dir, &Called::new()).unwrap();
+        let literal = Called::new();
+        let difference = || recorded.difference(&dir, &literal, LeftOut::default()).unwrap();
+        let difference = || difference().map(|(theirs, _)| theirs);
         assert_eq!(difference(), None);
         let json = serde_json::to_string(&recorded).unwrap();
         assert_eq!(serde_json::from_str::<NamedFiles>(&json).unwrap(), recorded);
@@ -241,11 +256,12 @@ mod tests {
         let write = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
         write("main.tf", "locals {\n  a = file(\"made\")\n  b = file(\"edited\")\n}\n");
         write("edited", "before");
-        let listed = Listed::list(dir.path(), LeftOut::default()).unwrap().hashed();
+        let listed = Listed::list(dir.path(), &Called::new(), LeftOut::default()).unwrap().hashed();
         write("edited", "after");
         write("made", "new");
-        let recorded = listed.digests(dir.path()).unwrap();
-        let difference = || recorded.difference(dir.path(), LeftOut::default()).unwrap();
+        let recorded = listed.digests(dir.path(), &Called::new()).unwrap();
+        let difference =
+            || recorded.difference(dir.path(), &Called::new(), LeftOut::default()).unwrap();
         assert_eq!(difference(), None);
         for (name, text) in [("edited", "after"), ("made", "new")] {
             write(name, "other");
@@ -256,7 +272,10 @@ mod tests {
         // Earlier releases recorded only the names.
         let names = BTreeSet::from(["edited", "made"].map(str::to_owned));
         let earlier = NamedFiles { generated: names, ..NamedFiles::default() };
-        assert_eq!(earlier.difference(dir.path(), LeftOut::default()).unwrap(), None);
+        assert_eq!(
+            earlier.difference(dir.path(), &Called::new(), LeftOut::default()).unwrap(),
+            None
+        );
     }
     #[test]
     fn file_that_cannot_be_read_is_not_a_missing_one() {
@@ -264,9 +283,9 @@ mod tests {
         let file = dir.path().join("a.tpl");
         fs::write(dir.path().join("main.tf"), "locals {\n  a = file(\"a.tpl\")\n}\n").unwrap();
         fs::write(&file, "a").unwrap();
-        let listed = Listed::list(dir.path(), LeftOut::default()).unwrap().hashed();
-        let recorded = listed.digests(dir.path()).unwrap();
-        let difference = || recorded.difference(dir.path(), LeftOut::default());
+        let listed = Listed::list(dir.path(), &Called::new(), LeftOut::default()).unwrap().hashed();
+        let recorded = listed.digests(dir.path(), &Called::new()).unwrap();
+        let difference = || recorded.difference(dir.path(), &Called::new(), LeftOut::default());
         fs::remove_file(&file).unwrap();
         assert_eq!(difference().unwrap().unwrap().1, "none");
         // Reading this one fails, also for root.

@@ -15,6 +15,7 @@ use secrecy::{ExposeSecret as _, SecretSlice};
 use serde::{Deserialize, Serialize};
 
 use crate::cli::Variable;
+use crate::source::references::installed::Called;
 use crate::tool::argv::PlanOptions;
 
 /// The first bytes of what is hashed: no digest of one kind is one of another.
@@ -32,6 +33,9 @@ pub(crate) struct OrderRecord {
     /// configuration names.
     #[serde(default)]
     pub(crate) source_sha256: Option<Sha256>,
+    /// The directories of the modules that the code calls by a path which is not literal, after init: their files count as well.
+    #[serde(default, skip_serializing_if = "Called::is_empty")]
+    pub(crate) called_modules: Called,
     /// None where a file with variables could not be read, or only once.
     inputs: Option<Inputs>,
 }
@@ -68,7 +72,13 @@ impl OrderRecord {
                 file.display()
             );
         }
-        Self { revision, configuration_sha256, source_sha256, inputs: Inputs::new(inputs) }
+        Self {
+            revision,
+            configuration_sha256,
+            source_sha256,
+            called_modules: Called::new(),
+            inputs: Inputs::new(inputs),
+        }
     }
 
     /// How the order `ours` differs from this one. What one side does not know is not compared.

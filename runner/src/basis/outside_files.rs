@@ -14,6 +14,7 @@ use fs_err as fs;
 use serde::{Deserialize, Serialize};
 
 use crate::source::references;
+use crate::source::references::installed::Called;
 use crate::source::regular::{self, unreadable};
 use crate::source::snapshot::{Stamp, listed};
 
@@ -40,6 +41,7 @@ type Stamped = BTreeMap<String, (PathBuf, Option<Stamp>)>;
 #[derive(Debug)]
 pub(crate) struct Outside {
     dir: PathBuf,
+    called: Called,
     home: Option<PathBuf>,
     /// What the runner itself writes, with everything below.
     own: Vec<PathBuf>,
@@ -47,10 +49,15 @@ pub(crate) struct Outside {
 }
 
 impl Outside {
-    /// Lists those that the module in `dir` names.
-    pub(crate) fn list(dir: PathBuf, home: Option<PathBuf>, own: Vec<PathBuf>) -> io::Result<Self> {
+    /// Lists those that the module in `dir` names. `called`: those of modules of which only init knows count as well.
+    pub(crate) fn list(
+        dir: PathBuf,
+        called: Called,
+        home: Option<PathBuf>,
+        own: Vec<PathBuf>,
+    ) -> io::Result<Self> {
         let mut files = BTreeMap::new();
-        for (name, file) in references::outside(&dir, home.as_deref())? {
+        for (name, file) in references::outside(&dir, home.as_deref(), &called)? {
             if own.iter().any(|own| file.starts_with(own)) {
                 continue;
             }
@@ -62,13 +69,25 @@ impl Outside {
         if files.len() > MAX_FILES {
             return Err(io::Error::other(format!("there are more than {MAX_FILES} of them")));
         }
-        Ok(Self { dir, home, own, files })
+        Ok(Self { dir, called, home, own, files })
+    }
+
+    /// Adds the files that only modules name of which only init knows. The others were listed before init.
+    pub(crate) fn add_called(&mut self, called: &Called) -> io::Result<()> {
+        let list = |called: &Called| {
+            Self::list(self.dir.clone(), called.clone(), self.home.clone(), self.own.clone())
+        };
+        let (all, known) = (list(called)?, list(&Called::new())?);
+        let new = all.files.into_iter().filter(|(name, _)| !known.files.contains_key(name));
+        self.files.extend(new);
+        self.called.clone_from(called);
+        Ok(())
     }
 
     /// The digests of the files after the plan in the file `plan`. `None`: the configuration names none.
     pub(crate) fn digests(self, plan: &Path) -> io::Result<Option<OutsideFiles>> {
         let before = self.files;
-        let now = Self::list(self.dir, self.home, self.own)?;
+        let now = Self::list(self.dir, self.called, self.home, self.own)?;
         if before.is_empty() && now.files.is_empty() {
             return Ok(None);
         }

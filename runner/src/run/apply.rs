@@ -21,6 +21,7 @@ use crate::run::prepare::Prepared;
 use crate::run::stored_plan::{self, Choice, StoredPlanError};
 use crate::run::unsent;
 use crate::run::{PLAN_FILE, Run, open_artifacts};
+use crate::source::references::installed::Called;
 use crate::source::scratch::{KilledApply, Scratch};
 use crate::tool::argv::Tool;
 use crate::version::ToolName;
@@ -105,7 +106,7 @@ impl Run<'_> {
         self.report.plan = plan;
         let code = code?;
         self.compare_outside_files(choice.as_ref(), &code.workspace).await?;
-        self.describe_order(&code.workspace).await?;
+        self.describe_order(&code.workspace, &Called::new()).await?;
         let mut prepared = self.initialize(code).await?;
         if let Some(choice) = &choice {
             self.compare(from, choice, &prepared).await?;

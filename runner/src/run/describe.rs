@@ -23,6 +23,7 @@ use crate::run::prepare::Prepared;
 use crate::source::checkout::Workspace;
 use crate::source::git::{changed_code, converted, tracked_files};
 use crate::source::references;
+use crate::source::references::installed::Called;
 use crate::source::snapshot::SnapshotError;
 use crate::tool::terragrunt;
 
@@ -39,7 +40,7 @@ impl Run<'_> {
     /// pod there is no other kind.
     pub(super) fn record_code(&mut self, workspace: &Workspace) {
         if !self.job.pod {
-            let digest = references::digest(&workspace.dir);
+            let digest = references::digest(&workspace.dir, &self.report.called_modules);
             self.report.code_sha256 = digest.map_err(|error| warn_of_unread_files(&error)).ok();
         }
     }
@@ -47,9 +48,29 @@ impl Run<'_> {
     /// Lists the files that the configuration names, before init.
     pub(super) async fn list_before(&self, workspace: &Workspace) -> Before {
         let (dir, home) = (workspace.dir.clone(), self.environment.home.clone());
-        let outside = Outside::list(dir, home, self.job.ignored_paths.clone());
+        let own = self.job.ignored_paths.clone();
+        let outside = Outside::list(dir, Called::new(), home, own);
         let outside = outside.map_err(|error| warn_of_unread_files(&error)).ok();
         Before { named: self.list_named_files(workspace).await, outside }
+    }
+
+    /// Adds the files of the modules of which only init knows, after init.
+    pub(super) async fn list_called(&mut self, before: &mut Before, workspace: &Workspace) {
+        let called = &self.report.called_modules;
+        if called.is_empty() {
+            return;
+        }
+        if let Some(named) = &mut before.named {
+            let added = match self.list_named_files(workspace).await {
+                Some(listed) => named.add_called(&workspace.dir, listed),
+                None => Ok(()),
+            };
+            added.unwrap_or_else(|error| warn_of_unread_files(&error));
+        }
+        if let Some(outside) = &mut before.outside {
+            outside.add_called(called).unwrap_or_else(|error| warn_of_unread_files(&error));
+        }
+        self.record_code(workspace);
     }
 
     /// Lists the files that the configuration of a directory that stays names, if no commit records what they are.
@@ -59,9 +80,10 @@ impl Run<'_> {
         }
         let has_commit = workspace.revision.as_ref().is_some_and(|of| !of.ends_with("-dirty"));
         let is_of_commit = has_commit && !self.generates_configuration();
-        let left_out = self.left_out(workspace, is_of_commit).await.transpose()?;
-        let listed =
-            left_out.and_then(|left_out| Ok(Listed::list(&workspace.dir, left_out)?.hashed()));
+        let called = &self.report.called_modules;
+        let left_out = self.left_out(workspace, called, is_of_commit).await.transpose()?;
+        let list = |left_out| Ok(Listed::list(&workspace.dir, called, left_out)?.hashed());
+        let listed = left_out.and_then(list);
         listed.map_err(|error| warn_of_unread_files(&error)).ok()
     }
 
@@ -70,6 +92,7 @@ impl Run<'_> {
     pub(super) async fn left_out(
         &self,
         workspace: &Workspace,
+        called: &Called,
         is_of_commit: bool,
     ) -> io::Result<Option<LeftOut>> {
         let copied = match (&workspace.own, &workspace.copied_from) {
@@ -82,7 +105,7 @@ impl Run<'_> {
             return Ok(Some(left_out(None, copied)));
         }
         // Git is asked only if there is something to leave out.
-        let all = Listed::list(&workspace.dir, left_out(None, copied.clone()))?.of_source();
+        let all = Listed::list(&workspace.dir, called, left_out(None, copied.clone()))?.of_source();
         if all.is_empty() {
             return Ok(Some(left_out(Some(BTreeSet::new()), copied)));
         }
@@ -102,8 +125,10 @@ impl Run<'_> {
         &self,
         dir: &Path,
         is_terragrunt: bool,
+        called: &Called,
     ) -> Result<BTreeSet<PathBuf>, String> {
-        let named = fs::canonicalize(dir.join(&self.job.path)).and_then(references::named);
+        let module = fs::canonicalize(dir.join(&self.job.path));
+        let named = module.and_then(|module| references::named(&module, called));
         let named = named.ok().filter(|_| !is_terragrunt);
         let read = named.map(|files| {
             let files = files.into_iter();
@@ -133,7 +158,8 @@ impl Run<'_> {
         self.find_backend(prepared, plan);
         self.record_removed_state(prepared)?;
         let dir = &prepared.workspace.dir;
-        let digests = before.named.map(|listed| listed.digests(dir)).transpose();
+        let digests =
+            before.named.map(|listed| listed.digests(dir, &self.report.called_modules)).transpose();
         self.report.named_files = digests.unwrap_or_else(|error| unread(&error));
         if let Some(outside) = before.outside {
             let plan = plan.to_owned();
@@ -201,6 +227,22 @@ impl Run<'_> {
         let listed = tokio::task::spawn_blocking(move || Downloaded::list(&dir, &data_dir));
         let listed = listed.await.map_err(std::io::Error::other)?;
         Ok(listed.map_err(|error| warn_of_unread_modules(&error)).ok())
+    }
+
+    /// Records the modules that the code calls by a path which is not literal. Only init knows them, and terragrunt runs that
+    /// during the plan.
+    pub(super) async fn record_called_modules(
+        &mut self,
+        workspace: &Workspace,
+    ) -> Result<(), RunError> {
+        let (dir, data_dir) = (workspace.dir.clone(), self.environment.data_dir().to_owned());
+        let called = tokio::task::spawn_blocking(move || references::called(&dir, &data_dir));
+        let called = called.await.map_err(io::Error::other)?;
+        self.report.called_modules = called.unwrap_or_else(|error| {
+            tracing::warn!("modules whose source is not literal are not compared: {error}");
+            Called::new()
+        });
+        Ok(())
     }
 
     /// Records the digests of the modules.

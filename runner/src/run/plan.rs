@@ -49,8 +49,9 @@ impl Run<'_> {
         let code = code?;
         let source = self.snapshot_source(&code.workspace).await?;
         self.record_code(&code.workspace);
-        let named = self.list_before(&code.workspace).await;
+        let mut named = self.list_before(&code.workspace).await;
         let mut prepared = self.initialize(code).await?;
+        self.list_called(&mut named, &prepared.workspace).await;
         Box::pin(self.plan(&mut prepared, source, named)).await
     }
 

@@ -145,18 +145,21 @@ impl Run<'_> {
         &self,
         basis: Option<&Basis>,
     ) -> Result<Workspace, RunError> {
-        let job = self.job;
-        let context = CheckoutContext {
+        let (job, context) = (self.job, self.checkout_context(basis));
+        let (path, work_dir) = (&job.path, job.work_dir.as_deref());
+        Ok(checkout::checkout(&job.source, path, work_dir, &job.ignored_paths, context).await?)
+    }
+
+    fn checkout_context<'b>(&'b self, basis: Option<&'b Basis>) -> CheckoutContext<'b> {
+        CheckoutContext {
             environment: self.environment,
             scratch: self.scratch,
             signals: self.signals,
-            datastore: job.datastore.as_ref(),
-            submodules: job.submodules,
-            source_id: job.source_id.as_ref(),
+            datastore: self.job.datastore.as_ref(),
+            submodules: self.job.submodules,
+            source_id: self.job.source_id.as_ref(),
             planned: basis.and_then(Basis::commit),
-        };
-        let (path, work_dir) = (&job.path, job.work_dir.as_deref());
-        Ok(checkout::checkout(&job.source, path, work_dir, &job.ignored_paths, context).await?)
+        }
     }
 
     /// Logs the resolved tools with their sources.
@@ -191,6 +194,14 @@ impl Run<'_> {
             self.step_with_mirror_fallback(&mut prepared, "init", init).await?;
             prepared.mirrored = false;
             self.record_lock_file(&prepared).await?;
+            self.record_called_modules(&prepared.workspace).await?;
+            if !self.report.called_modules.is_empty() && !prepared.is_snapshot {
+                self.add_called_to_order(&prepared.workspace)?;
+                let (job, called) = (self.job, &self.report.called_modules);
+                let (source, context) = (&job.source, self.checkout_context(None));
+                let workspace = &mut prepared.workspace;
+                checkout::check_called(source, &job.path, workspace, called, context).await?;
+            }
         }
         Ok(prepared)
     }

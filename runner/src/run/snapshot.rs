@@ -111,12 +111,13 @@ impl Run<'_> {
 
     /// Packs the files after the plan, beside other steps.
     pub(super) fn pack(&self, source: SnapshotSource) -> JoinHandle<Result<Packed, SnapshotError>> {
+        let called = self.report.called_modules.clone();
         let (file, signals) = (self.scratch.join(snapshot::FILE), self.signals.clone());
         let mode = self.job.snapshot;
         tokio::task::spawn_blocking(move || {
             let SnapshotSource { root, path, files } = source;
             let mut selected = select(&root, &files)?;
-            snapshot::check(&root, &path, &mut selected)?;
+            snapshot::check(&root, &path, &called, &mut selected)?;
             if !selected.left_out.is_empty() {
                 let left_out = SnapshotError::LeftOut(selected.left_out.clone());
                 // Without them an apply could do something else than the plan.

@@ -5,6 +5,7 @@
 
 mod beside;
 pub(crate) mod context;
+mod copied;
 pub(crate) mod source_id;
 
 use std::fs::File;
@@ -14,17 +15,15 @@ use datastore_api::{BundleKey, Sha256};
 use fs_err as fs;
 use nix::unistd::{AccessFlags, access};
 
-use crate::source::archive::{self, Limits, Stoppable};
 use crate::source::checkout::context::CheckoutContext;
-use crate::source::copy::{self, Existing, Links};
+use crate::source::checkout::copied::{Unpacked, copied, unpack};
 use crate::source::error::{CheckoutError, named};
 use crate::source::git::{self, GitSource};
 use crate::source::modules;
 use crate::source::path::{check_directory, inside, is_in_removed_directory, resolve};
 use crate::source::references;
-use crate::source::snapshot::tree;
-use crate::source::states;
-use crate::source::submodules::{self, Origin};
+use crate::source::references::installed::Called;
+use crate::source::submodules::{self, Origin, Unfetched};
 use crate::source::work_dir::{claim, make};
 
 /// Where the code is.
@@ -57,6 +56,8 @@ pub(crate) struct Workspace {
     pub(crate) sha256: Option<Sha256>,
     /// The files that the sparse checkout of the directory leaves out, without links in their paths.
     left_out: Vec<PathBuf>,
+    /// The submodules of a git URL that could not be fetched.
+    unfetched: Vec<Unfetched>,
     /// The states in the archive that it was unpacked from, by their paths in it.
     pub(crate) packed_states: Vec<PathBuf>,
     /// The read-only directory that it is a copy of.
@@ -129,6 +130,7 @@ impl Workspace {
             own: None,
             sha256: None,
             left_out: Vec::new(),
+            unfetched: Vec::new(),
             packed_states: Vec::new(),
             copied_from: None,
             kept: true,
@@ -150,9 +152,10 @@ pub(crate) async fn checkout(
     if let Source::Archive(file) = source {
         modules::check(file, &root, path)?;
     }
-    missing_parts(source, &root, path, context).await?;
-    check_sparse(source, &whole.left_out, path)?;
-    check_beside(source, &root, path, kept)?;
+    let unfetched = missing_parts(source, &root, path, context).await?;
+    let literal = &Called::new();
+    check_sparse(source, &whole.left_out, path, literal)?;
+    check_beside(source, &root, path, kept, literal)?;
     let revision = match (source, work_dir) {
         (Source::Git(_), Some(_)) => {
             kept_revision(&root, path, ignored, context).await?.or(whole.revision)
@@ -160,7 +163,37 @@ pub(crate) async fn checkout(
         _ => whole.revision,
     };
     let dir = inside(&root, path)?;
-    Ok(Workspace { dir, revision, ..whole })
+    Ok(Workspace { dir, revision, unfetched, ..whole })
+}
+
+/// Checks the modules of which only init knows as the checkout checks those that the configuration calls by literal paths.
+pub(crate) async fn check_called(
+    source: &Source,
+    path: &Path,
+    workspace: &mut Workspace,
+    called: &Called,
+    context: CheckoutContext<'_>,
+) -> Result<(), CheckoutError> {
+    let unfetched = std::mem::take(&mut workspace.unfetched);
+    // A directory that is used in place is the source itself.
+    let root = workspace.own.clone().unwrap_or_default();
+    let (root, dir) = checked_module(source, &root, path)?;
+    let (top, origin) = match source {
+        Source::Git(git) => {
+            (Some(&*root), Origin::Git(git.fetched(&root, context).await?, unfetched))
+        }
+        Source::Directory(_) => (None, Origin::Directory),
+        Source::Archive(_) => (Some(&*root), Origin::Archive),
+        Source::Bundle(_) => (Some(&*root), Origin::Bundle),
+    };
+    if context.submodules {
+        submodules::check(&dir, top, called, origin).await?;
+    }
+    check_sparse(source, &workspace.left_out, path, called)?;
+    match &workspace.own {
+        Some(own) => check_beside(source, own, path, workspace.kept, called),
+        None => Ok(()),
+    }
 }
 
 /// Puts the whole source in place. The result is a workspace of its root.
@@ -260,82 +293,6 @@ async fn kept_revision(
     Ok(revision.map_err(CheckoutError::Stopped)?.map(|revision| revision.name))
 }
 
-/// What a directory that is copied to may hold.
-async fn existing(dir: &Path, context: CheckoutContext<'_>) -> Result<Existing, CheckoutError> {
-    Ok(Existing { checked_out: git::checked_out(dir).await?, of_tools: context.of_tools() })
-}
-
-/// Copies a read-only directory into `to`, which is empty or a work directory that stays from run to run. Returns the digest
-/// of its code.
-async fn copied(
-    from: &Path,
-    to: &Path,
-    lock: Option<&File>,
-    context: CheckoutContext<'_>,
-) -> Result<Sha256, CheckoutError> {
-    let existing = if lock.is_some() { Some(existing(to, context).await?) } else { None };
-    // The thread may outlive this call.
-    let lock = lock.map(File::try_clone).transpose()?;
-    let (from, to) = (from.to_owned(), to.to_owned());
-    let copied = tokio::task::spawn_blocking(move || {
-        let files = match existing {
-            Some(existing) => copy::tree(&from, &to, Links::Followed, existing)?,
-            None => copy::new_tree(&from, &to, Links::Followed)?,
-        };
-        drop(lock);
-        Ok(tree::of_copied(&to, files.iter())?)
-    });
-    let copied = context.signals.shortly(copied).await.map_err(CheckoutError::Stopped)?;
-    copied.map_err(std::io::Error::other)?
-}
-
-/// What an archive has brought.
-struct Unpacked {
-    /// The commit that it names.
-    commit: Option<String>,
-    /// The states in it that no backend accepted.
-    states: Vec<PathBuf>,
-    /// The digest of its code.
-    sha256: Sha256,
-}
-
-/// Unpacks an archive into `dir`, which is empty or a work directory that stays from run to run.
-async fn unpack(
-    file: &Path,
-    dir: &Path,
-    lock: Option<&File>,
-    context: CheckoutContext<'_>,
-) -> Result<Unpacked, CheckoutError> {
-    let new = context.scratch.join("unpacked");
-    let (path, target, signals) = (file.to_owned(), dir.to_owned(), context.signals.clone());
-    let existing = existing(dir, context).await?;
-    // The thread may outlive this call.
-    let lock = lock.map(File::try_clone).transpose()?;
-    let unpacked = tokio::task::spawn_blocking(move || {
-        let failed = |error| CheckoutError::Archive { path: path.clone(), error };
-        let archive = fs::File::open(&path).map_err(|error| failed(error.into()))?;
-        let archive = Stoppable::new(archive, signals.clone());
-        let limits = Limits { of_any_program: true, ..Limits::default() };
-        let packed =
-            archive::unpack_until(Some(&signals), archive, &new, limits).map_err(failed)?;
-        tracing::info!("unpacked {}: {packed}", named(&path));
-        let below = |file: PathBuf| file.strip_prefix(&new).map(Path::to_owned).unwrap_or(file);
-        let states = states::errored(&new)?.into_iter().map(below).collect();
-        let sha256 = tree::of_source(&new)?;
-        if lock.is_some() {
-            copy::tree(&new, &target, Links::Kept, existing)?;
-            fs::remove_dir_all(&new)?;
-        } else {
-            fs::rename(&new, &target)?;
-        }
-        Ok(Unpacked { commit: packed.commit, states, sha256 })
-    });
-    let unpacked = context.signals.shortly(unpacked).await.map_err(CheckoutError::Stopped)?;
-    let unpacked = unpacked.map_err(std::io::Error::other)?;
-    let stopped = context.signals.stopped().map(CheckoutError::Stopped);
-    unpacked.map_err(|error| stopped.unwrap_or(error))
-}
-
 /// Refuses code that reads files beside its source, if it works elsewhere. A kept directory may have files of the user
 /// beside it, and a pod of Burrito's has none.
 fn check_beside(
@@ -343,6 +300,7 @@ fn check_beside(
     root: &Path,
     path: &Path,
     kept: bool,
+    called: &Called,
 ) -> Result<(), CheckoutError> {
     let root = match source {
         Source::Directory(dir) if *dir != *root => dir,
@@ -350,53 +308,69 @@ fn check_beside(
         _ => return Ok(()),
     };
     let root = fs::canonicalize(root)?;
-    beside::check(&root, &resolve(&root.join(path))?)
+    beside::check(&root, &resolve(&root.join(path))?, called)
 }
 
 /// Refuses code that reads files which the sparse checkout of a directory leaves out.
-fn check_sparse(source: &Source, left_out: &[PathBuf], path: &Path) -> Result<(), CheckoutError> {
+fn check_sparse(
+    source: &Source,
+    left_out: &[PathBuf],
+    path: &Path,
+    called: &Called,
+) -> Result<(), CheckoutError> {
     let Source::Directory(root) = source else { return Ok(()) };
     if left_out.is_empty() {
         return Ok(());
     }
     let dir = resolve(&fs::canonicalize(root)?.join(path))?;
-    let references = references::read(&dir).map_err(CheckoutError::Unreadable)?;
+    let references = references::read(&dir, called).map_err(CheckoutError::Unreadable)?;
     match references.first_of(&dir, left_out) {
         Some((file, place)) => Err(CheckoutError::LeftOut { file, place }),
         None => Ok(()),
     }
 }
 
-/// Fetches the submodules of a git URL, and refuses code if a part that it needs is missing.
+/// Fetches the submodules of a git URL, and refuses code if a part that it needs is missing. Returns the submodules that
+/// could not be fetched.
 async fn missing_parts(
     source: &Source,
     root: &Path,
     path: &Path,
     context: CheckoutContext<'_>,
-) -> Result<(), CheckoutError> {
+) -> Result<Vec<Unfetched>, CheckoutError> {
     if !context.submodules {
         if let Source::Git(_) = source {
             git::mark_complete(root)?;
         }
-        return Ok(());
+        return Ok(Vec::new());
     }
-    // A copy has no `.git`: the source directory is checked.
-    let root = fs::canonicalize(if let Source::Directory(dir) = source { dir } else { root })?;
-    let dir = resolve(&root.join(path))?;
-    check_directory(&root, path)?;
-    match source {
-        Source::Directory(_) => submodules::check(&dir, None, Origin::Directory).await,
+    let (root, dir) = checked_module(source, root, path)?;
+    let (top, origin) = match source {
         Source::Git(git) => {
             let git = git.fetched(&root, context).await?;
             let unfetched = submodules::fetch(&git, &root).await?;
             if unfetched.is_empty() {
                 git::mark_complete(&root)?;
             }
-            submodules::check(&dir, Some(&root), Origin::Git(git, unfetched)).await
+            (Some(&*root), Origin::Git(git, unfetched))
         }
-        Source::Archive(_) => submodules::check(&dir, Some(&root), Origin::Archive).await,
-        Source::Bundle(_) => submodules::check(&dir, Some(&root), Origin::Bundle).await,
-    }
+        Source::Directory(_) => (None, Origin::Directory),
+        Source::Archive(_) => (Some(&*root), Origin::Archive),
+        Source::Bundle(_) => (Some(&*root), Origin::Bundle),
+    };
+    submodules::check(&dir, top, &Called::new(), origin).await
+}
+
+/// The root of the source and its module, without links. A copy has no `.git`: its source directory is checked.
+fn checked_module(
+    source: &Source,
+    root: &Path,
+    path: &Path,
+) -> Result<(PathBuf, PathBuf), CheckoutError> {
+    let root = fs::canonicalize(if let Source::Directory(dir) = source { dir } else { root })?;
+    let dir = resolve(&root.join(path))?;
+    check_directory(&root, path)?;
+    Ok((root, dir))
 }
 
 /// Fetches the bundle and checks out the commit of the plan to apply. Without one, or if the bundle does not contain it,

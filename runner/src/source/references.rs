@@ -3,6 +3,7 @@
 
 mod calls;
 pub(super) mod computed;
+pub(crate) mod installed;
 mod left_out;
 mod locals;
 
@@ -19,7 +20,8 @@ use fs_err as fs;
 use regex::Regex;
 
 use crate::source::path::normal;
-use crate::source::references::calls::{Base, Call, contents, glob};
+use crate::source::references::calls::{Base, Call, MODULE, contents, glob};
+use crate::source::references::installed::{Called, Installed, installed};
 use crate::source::references::locals::Locals;
 use crate::tool::file_names;
 
@@ -59,29 +61,55 @@ pub(super) struct References {
     pub(super) outside: BTreeSet<(String, Option<String>)>,
 }
 
-/// Reads the root module in `root`, and every module that it calls by a path.
-pub(super) fn read(root: &Path) -> io::Result<References> {
+/// Reads the root module in `root`, and every module that it calls by a path: by a literal one, and `called`, those of which
+/// only init knows.
+pub(super) fn read(root: &Path, called: &Called) -> io::Result<References> {
     let mut references = References::default();
     references.modules.insert(root.to_owned());
-    let mut to_do = vec![root.to_owned()];
     references.paths.insert(root.to_owned(), "the working directory".to_owned());
-    while let Some(module) = to_do.pop() {
-        for (path, place) in references.read_module(root, &module)? {
-            let has_room = references.modules.len() < MAX_MODULES;
-            if path.is_dir() && has_room && references.modules.insert(path.clone()) {
-                to_do.push(path.clone());
-            }
-            references.paths.entry(path).or_insert(place);
+    references.read_modules(root, root)?;
+    for (dir, name) in called {
+        let path = normal(&root.join(dir));
+        if references.modules.insert(path.clone()) {
+            let place = format!("the module `{name}`");
+            references.paths.entry(path.clone()).or_insert(place);
+            references.read_modules(root, &path)?;
         }
     }
     Ok(references)
 }
 
+/// The directories of the modules that the module in `root` calls by a path which is not literal, after init. The tool keeps
+/// its data in `data_dir`.
+pub(crate) fn called(root: &Path, data_dir: &Path) -> io::Result<Called> {
+    let root = normal(&std::path::absolute(root)?);
+    let modules = root.join(data_dir).join("modules");
+    let mut found = installed(&modules)?;
+    found.retain(|module| !root.join(&module.dir).starts_with(&modules));
+    let path = |module: &Installed| normal(&root.join(&module.dir));
+    // The root module itself is always listed. Without a call the tool leaves the list of an earlier init as it is.
+    if found.iter().all(|module| path(module) == root) || !has_module_call(&root)? {
+        return Ok(Called::new());
+    }
+    let literal = read(&root, &Called::new())?.modules;
+    found.retain(|module| !literal.contains(&path(module)));
+    Ok(found.into_iter().map(|module| (module.dir, module.key)).collect())
+}
+
+/// Whether the files of a module call others.
+fn has_module_call(module: &Path) -> io::Result<bool> {
+    let is_code = |file: &PathBuf| {
+        file.file_name().is_some_and(|name| is_configuration(&name.to_string_lossy()))
+    };
+    let mut code = files(module)?.into_iter().filter(is_code).filter_map(|file| text(&file));
+    Ok(code.any(|text| MODULE.is_match(&text)))
+}
+
 /// One digest of the files that the module in `root` reads of its source: its configuration, that of the modules that it
 /// calls by a path, and the files that they name literally.
-pub(crate) fn digest(root: &Path) -> io::Result<Sha256> {
+pub(crate) fn digest(root: &Path, called: &Called) -> io::Result<Sha256> {
     let mut all = Hasher::default();
-    for (path, file) in named(root)? {
+    for (path, file) in named(root, called)? {
         let metadata = fs::metadata(&file).ok().filter(Metadata::is_file);
         // A file that cannot be read is one for the tool to report.
         let Some((mode, contents)) = metadata.map(|of| of.mode()).zip(fs::File::open(&file).ok())
@@ -97,18 +125,22 @@ pub(crate) fn digest(root: &Path) -> io::Result<Sha256> {
 }
 
 /// The files that the module in `root` reads of its source, each with the way to it from there.
-pub(crate) fn named(root: impl AsRef<Path>) -> io::Result<Vec<(PathBuf, PathBuf)>> {
+pub(crate) fn named(root: &Path, called: &Called) -> io::Result<Vec<(PathBuf, PathBuf)>> {
     let root = normal(&std::path::absolute(root)?);
-    let References { code, files, .. } = read(&root)?;
+    let References { code, files, .. } = read(&root, called)?;
     Ok(code.union(&files).map(|file| (from(&root, file), file.clone())).collect())
 }
 
 /// The files outside of the source that the module in `root` names, by these names, whether they exist or not; but not for
 /// connections and providers, whose credentials are no part of a plan. `home` is the user's.
-pub(crate) fn outside(root: &Path, home: Option<&Path>) -> io::Result<BTreeMap<PathBuf, PathBuf>> {
+pub(crate) fn outside(
+    root: &Path,
+    home: Option<&Path>,
+    called: &Called,
+) -> io::Result<BTreeMap<PathBuf, PathBuf>> {
     let root = normal(&std::path::absolute(root)?);
     let mut all = BTreeMap::new();
-    for (name, pattern) in read(&root)?.outside {
+    for (name, pattern) in read(&root, called)?.outside {
         let path = match name.strip_prefix('~') {
             Some(below) => home.map(|home| home.join(below.trim_start_matches('/'))),
             None => Some(PathBuf::from(&name)),
@@ -137,6 +169,21 @@ fn from(root: &Path, file: &Path) -> PathBuf {
 }
 
 impl References {
+    /// Reads a module, and every module that it calls by a literal path.
+    fn read_modules(&mut self, root: &Path, module: &Path) -> io::Result<()> {
+        let mut to_do = vec![module.to_owned()];
+        while let Some(module) = to_do.pop() {
+            for (path, place) in self.read_module(root, &module)? {
+                let has_room = self.modules.len() < MAX_MODULES;
+                if path.is_dir() && has_room && self.modules.insert(path.clone()) {
+                    to_do.push(path.clone());
+                }
+                self.paths.entry(path).or_insert(place);
+            }
+        }
+        Ok(())
+    }
+
     /// Reads the files of one module. Returns the modules that it calls, with the places of the calls.
     fn read_module(&mut self, root: &Path, module: &Path) -> io::Result<Vec<(PathBuf, String)>> {
         let (mut called, mut all_calls, mut locals) = (Vec::new(), Vec::new(), Locals::default());

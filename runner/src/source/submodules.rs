@@ -14,6 +14,7 @@ use crate::process::quoted;
 use crate::source::error::CheckoutError;
 use crate::source::git::{self, Git, needs_whole_history};
 use crate::source::path::{self, is_below};
+use crate::source::references::installed::Called;
 use crate::source::references::{self, References};
 use crate::source::states;
 
@@ -109,13 +110,15 @@ fn is_missing_commit(error: &CheckoutError) -> bool {
 }
 
 /// Refuses a root module that needs an empty submodule or a git LFS file that was not fetched. `dir` is the module, `top`
-/// the last parent directory that is checked, if limited.
+/// the last parent directory that is checked, if limited. `called`: the modules of which only init knows. Returns the
+/// submodules that could not be fetched, and are not needed as far as is known.
 pub(super) async fn check(
     dir: &Path,
     top: Option<&Path>,
+    called: &Called,
     mut origin: Origin<'_>,
-) -> Result<(), CheckoutError> {
-    let mut references = read(dir).await?;
+) -> Result<Vec<Unfetched>, CheckoutError> {
+    let mut references = read(dir, called).await?;
     for (path, place) in &references.paths {
         if is_empty(path)
             && let Some(submodule) = empty_submodule(path, top).await
@@ -130,7 +133,7 @@ pub(super) async fn check(
         && !references.pointers.is_empty()
     {
         let reason = pull(git, &references).await?;
-        references = read(dir).await?;
+        references = read(dir, called).await?;
         if let Some(pointer) = references.pointers.first_key_value() {
             return Err(unfetched_file(pointer, Some(reason), &origin));
         }
@@ -138,13 +141,18 @@ pub(super) async fn check(
     if let Some(pointer) = references.pointers.first_key_value() {
         return Err(unfetched_file(pointer, None, &origin));
     }
-    warn(dir, top, &origin).await;
-    Ok(())
+    if called.is_empty() {
+        warn(dir, top, &origin).await;
+    }
+    Ok(match origin {
+        Origin::Git(_, unfetched) => unfetched,
+        _ => Vec::new(),
+    })
 }
 
-async fn read(dir: &Path) -> Result<References, CheckoutError> {
-    let dir = dir.to_owned();
-    let read = tokio::task::spawn_blocking(move || references::read(&dir));
+async fn read(dir: &Path, called: &Called) -> Result<References, CheckoutError> {
+    let (dir, called) = (dir.to_owned(), called.clone());
+    let read = tokio::task::spawn_blocking(move || references::read(&dir, &called));
     Ok(read.await.map_err(io::Error::other)??)
 }
 

@@ -12,9 +12,9 @@ use crate::{RUNNER, json};
 
 /// `infra` with the module `modules/net` and the files `data` as submodules, one of them by a relative URL;
 /// `net` has a submodule of its own, and `infra` a third one that nothing needs.
-pub(super) struct Repositories {
+pub(crate) struct Repositories {
     pub(super) sandbox: Sandbox,
-    infra: PathBuf,
+    pub(super) infra: PathBuf,
 }
 
 const LIVE: &str = "module \"net\" {\n  source = \"../modules/net\"\n}\noutput \"x\" {\n  value = module.net.x\n}\n";
@@ -82,7 +82,7 @@ impl Repositories {
     }
 
     /// A clone without submodules, in the working directory.
-    fn clone_without_submodules(&self) {
+    pub(super) fn clone_without_submodules(&self) {
         self.git(&self.sandbox.work(), &["clone", "--quiet", &self.url(), "clone"]);
     }
 
@@ -100,7 +100,7 @@ impl Repositories {
     }
 
     /// Writes the configuration that is planned.
-    fn live(&self, text: &str) {
+    pub(super) fn live(&self, text: &str) {
         std::fs::write(self.infra.join("live/main.tf"), text).unwrap();
         self.commit(&self.infra);
     }

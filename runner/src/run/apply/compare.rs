@@ -93,10 +93,11 @@ impl Run<'_> {
             return Ok(());
         };
         let (dir, home) = (workspace.dir.clone(), self.environment.home.clone());
-        let (own, basis) = (self.job.ignored_paths.clone(), basis.clone());
+        let (own, called) = (self.job.ignored_paths.clone(), basis.called_modules().clone());
+        let basis = basis.clone();
         let plan = self.scratch.join(PLAN_FILE);
         let compared = tokio::task::spawn_blocking(move || {
-            basis.check_outside_files(Outside::list(dir, home, own), &plan)
+            basis.check_outside_files(Outside::list(dir, called, home, own), &plan)
         });
         let compared = self.signals.or(compared).await.map_err(RunError::Stopped)?;
         Ok(compared.map_err(std::io::Error::other)??)
@@ -180,11 +181,11 @@ impl Run<'_> {
         let dir = fs::canonicalize(&workspace.dir)?;
         basis.check_directory(&dir, self.scratch)?;
         basis.check_configuration(&dir)?;
-        let ours = workspace.revision.as_deref();
+        let (ours, called) = (workspace.revision.as_deref(), basis.called_modules());
         match &self.job.source {
             Source::Directory(dir) if ours.is_some_and(|ours| ours.ends_with("-dirty")) => {
                 let is_terragrunt = basis.terragrunt(self.job).is_some();
-                basis.check_revision(ours, self.changed_code(dir, is_terragrunt).await)?;
+                basis.check_revision(ours, self.changed_code(dir, is_terragrunt, called).await)?;
             }
             Source::Directory(_) | Source::Archive(_) => {
                 let unknown = workspace.unknown_changes.clone();
@@ -196,7 +197,7 @@ impl Run<'_> {
             basis.check_read_files(workspace)?;
         }
         if let Some(recorded) = basis.named_files().filter(|_| has_other_files(workspace)) {
-            let left_out = self.left_out(workspace, recorded.is_untracked_only).await;
+            let left_out = self.left_out(workspace, called, recorded.is_untracked_only).await;
             if let Some(left_out) = left_out.transpose() {
                 basis.check_named_files(&workspace.dir, left_out)?;
             }

@@ -1,6 +1,8 @@
 //! An order that is delivered again: it is found by its key or by its run's name, and compared with the record of its
 //! apply. The same order is not repeated, a different one is refused.
 
+use std::io;
+
 use datastore_api::Sha256;
 
 use crate::basis::configuration;
@@ -11,6 +13,7 @@ use crate::run::Run;
 use crate::run::error::RunError;
 use crate::source::checkout::{Source, Workspace};
 use crate::source::references;
+use crate::source::references::installed::Called;
 
 impl Run<'_> {
     /// The record of the latest apply under this order's key. The key under which this run's apply would be recorded is
@@ -69,8 +72,13 @@ impl Run<'_> {
         same.or(records.first()).cloned().or_else(|| self.unsent_record(None))
     }
 
-    /// Records what an apply without a stored plan is made of. For a stored plan its digest is enough.
-    pub(super) async fn describe_order(&mut self, workspace: &Workspace) -> Result<(), RunError> {
+    /// Records what an apply without a stored plan is made of. For a stored plan its digest is enough. `called`: the modules of
+    /// which only init knows.
+    pub(super) async fn describe_order(
+        &mut self,
+        workspace: &Workspace,
+        called: &Called,
+    ) -> Result<(), RunError> {
         if self.report.plan.is_some() {
             return Ok(());
         }
@@ -79,7 +87,8 @@ impl Run<'_> {
         if let Some(commit) = revision.as_deref().and_then(|ours| ours.strip_suffix("-dirty")) {
             let is_code_changed = match &self.job.source {
                 Source::Directory(dir) => {
-                    let changed = self.changed_code(dir, self.job.terragrunt.is_some()).await;
+                    let changed =
+                        self.changed_code(dir, self.job.terragrunt.is_some(), &Called::new()).await;
                     changed.map_or(true, |files| !files.is_empty())
                 }
                 // A kept checkout has no other code than the commit.
@@ -91,11 +100,27 @@ impl Run<'_> {
         }
         let configuration = configuration::digest(&workspace.dir)?;
         let source = match workspace.sha256 {
-            None if has_unrecorded_files(workspace) => Some(references::digest(&workspace.dir)?),
+            None if has_unrecorded_files(workspace) => {
+                Some(references::digest(&workspace.dir, called)?)
+            }
             digest => digest,
         };
         let configuration = Some(configuration);
-        self.order = Some(OrderRecord::new(revision, configuration, source, self.tool_inputs()));
+        let mut order = OrderRecord::new(revision, configuration, source, self.tool_inputs());
+        order.called_modules.clone_from(called);
+        self.order = Some(order);
+        Ok(())
+    }
+
+    /// Adds the modules of which only init knows to what the order is made of, after init.
+    pub(in crate::run) fn add_called_to_order(&mut self, workspace: &Workspace) -> io::Result<()> {
+        let called = &self.report.called_modules;
+        if let Some(order) = &mut self.order
+            && has_unrecorded_files(workspace)
+        {
+            order.source_sha256 = Some(references::digest(&workspace.dir, called)?);
+            order.called_modules.clone_from(called);
+        }
         Ok(())
     }
 
@@ -105,7 +130,7 @@ impl Run<'_> {
         if let Some(order) = &mut self.order
             && has_unrecorded_files(workspace)
         {
-            let now = references::digest(&workspace.dir).ok();
+            let now = references::digest(&workspace.dir, &order.called_modules).ok();
             order.source_sha256 = order.source_sha256.filter(|before| now == Some(*before));
         }
     }
@@ -118,9 +143,9 @@ impl Run<'_> {
             return Ok(());
         }
         self.check_same_plan(record, None)?;
-        if record.order.is_some() {
+        if let Some(order) = &record.order {
             let workspace = self.check_out_source(None).await?;
-            self.describe_order(&workspace).await?;
+            self.describe_order(&workspace, &order.called_modules).await?;
         }
         self.compare_order(record)
     }

@@ -313,7 +313,12 @@ static SOURCE: LazyLock<Regex> = LazyLock::new(|| {
         .expect("the pattern is valid")
 });
 
-/// The same without a parser.
+/// A call of a module, in text.
+pub(super) static MODULE: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r#"(?m)(?:^|\*/)\s*module[\s"]|"module"\s*:"#).expect("the pattern is valid")
+});
+
+/// The calls and the module sources, without a parser.
 pub(super) fn scan(text: &str) -> (Vec<Call>, Sources) {
     let calls = CALL.captures_iter(text).filter_map(|found| {
         let group = |index| found.get(index).map(|found| found.as_str());

@@ -195,6 +195,7 @@ mod tests {
     use fs_err as fs;
 
     use super::*;
+    use crate::source::references::installed::Called;
     use crate::source::references::read;
 
     /// Which of `files` this code in `live` may name.
@@ -211,7 +212,7 @@ mod tests {
             fs::write(path, text).unwrap();
         }
         let module = dir.path().join("live");
-        let references = read(&module).unwrap();
+        let references = read(&module, &Called::new()).unwrap();
         let files = files.iter().map(Path::new);
         let found = may_name(&references, dir.path(), &module, files);
         found.into_iter().map(|path| path.display().to_string()).collect()

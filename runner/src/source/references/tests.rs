@@ -14,7 +14,7 @@ fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
 
 fn shown(files: &[(&str, &str)]) -> String {
     let dir = tree(files);
-    let read = read(&dir.path().join("root")).unwrap();
+    let read = read(&dir.path().join("root"), &Called::new()).unwrap();
     let line = |(path, place): (&PathBuf, &String)| format!("{} {place}", path.display());
     let pointers = read.pointers.iter().map(|pointer| format!("pointer {}", line(pointer)));
     let lines = read.paths.iter().map(line).chain(pointers);
@@ -157,11 +157,11 @@ resource "x" "y" {
     ] {
         let dir = tree(&[(name, text), ("root/in-source.txt", "")]);
         let root = dir.path().join("root");
-        let names = outside(&root, Some(Path::new("/home/user"))).unwrap();
+        let names = outside(&root, Some(Path::new("/home/user")), &Called::new()).unwrap();
         let found = names.keys().map(|name| name.display().to_string()).collect::<Vec<_>>();
         assert_eq!(found, expected, "{name}");
         assert_eq!(names[Path::new("~/c.txt")], Path::new("/home/user/c.txt"));
-        let files = read(&root).unwrap().files;
+        let files = read(&root, &Called::new()).unwrap().files;
         assert_eq!(files.contains(&root.join("in-source.txt")), name == "root/main.tf");
     }
 }
@@ -214,7 +214,9 @@ resource "x" "y" {
         ("m/more.tf", "output \"o\" {\n  value = local.key\n}\n", &usual),
     ] {
         let dir = tree(&[("root/main.tf", code), (&format!("root/{more}"), text)]);
-        let names = outside(&dir.path().join("root"), Some(Path::new("/home/user"))).unwrap();
+        let names =
+            outside(&dir.path().join("root"), Some(Path::new("/home/user")), &Called::new())
+                .unwrap();
         let found = names.keys().map(|name| name.display().to_string()).collect::<Vec<_>>();
         assert_eq!(found, expected, "{text}");
     }
@@ -226,7 +228,7 @@ fn fileset_outside_of_the_source_names_its_files_as_the_configuration_does() {
     let top = set.path().join("b").display().to_string();
     let code = format!("locals {{\n  a = fileset(\"{top}\", \"*.json\")\n}}\n");
     let dir = tree(&[("root/main.tf", &code)]);
-    let names = outside(&dir.path().join("root"), None).unwrap();
+    let names = outside(&dir.path().join("root"), None, &Called::new()).unwrap();
     let file = set.path().join("b/x.json");
     assert_eq!(names, BTreeMap::from([(file.clone(), file)]));
 }

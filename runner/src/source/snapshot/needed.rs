@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use fs_err as fs;
 
 use crate::source::path::normal;
+use crate::source::references::installed::Called;
 use crate::source::references::{self, computed};
 use crate::source::snapshot::SnapshotError;
 use crate::source::snapshot::select::Selected;
@@ -18,14 +19,15 @@ use crate::source::snapshot::select::Selected;
 const MAX_LINKS: usize = 40;
 
 /// Adds what the root module in `module` names to the files that are left out, and finds those that it may name. A snapshot without configuration is an
-/// error. Both are paths of the source: `root` is its root, and `module` is below it.
+/// error. Both are paths of the source: `root` is its root, and `module` is below it. `called`: the modules of which only init knows.
 pub(crate) fn check(
     root: &Path,
     module: &Path,
+    called: &Called,
     selected: &mut Selected,
 ) -> Result<(), SnapshotError> {
     let module = root.join(module);
-    let read = references::read(&module);
+    let read = references::read(&module, called);
     let read = read.map_err(|error| SnapshotError::File(module.clone(), error))?;
     let lacking = |files: &BTreeSet<PathBuf>| {
         let lacking = files.iter().filter(|file| !is_packed(root, file, selected));
@@ -101,7 +103,8 @@ mod tests {
         }
         let source = SourceFiles { before: before(&root).unwrap(), ..SourceFiles::default() };
         let mut selected = select(&root, &source).unwrap();
-        check(&root, Path::new("live"), &mut selected).map_err(|error| error.to_string())?;
+        check(&root, Path::new("live"), &Called::new(), &mut selected)
+            .map_err(|error| error.to_string())?;
         let names = selected.left_out.iter().map(|path| path.display().to_string());
         Ok(names.collect())
     }
