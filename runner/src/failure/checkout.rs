@@ -101,6 +101,7 @@ fn kind(error: &CheckoutError) -> Kind {
         | CheckoutError::EmptySubmodule { .. }
         | CheckoutError::OutdatedSubmodule { .. }
         | CheckoutError::LeftOut { .. }
+        | CheckoutError::MayBeLeftOut { .. }
         | CheckoutError::LfsPointer { .. } => Kind::Config,
         CheckoutError::OtherHistory { .. } => Kind::Integrity,
         CheckoutError::Credentials { .. } => Kind::Credentials,
@@ -178,7 +179,9 @@ fn of_place(error: &CheckoutError) -> Option<String> {
     let next = match error {
         CheckoutError::FilePath { path } => return Some(of_file(path)),
         CheckoutError::Beside { path, root, dir, .. } => return Some(of_beside(path, root, dir)),
-        CheckoutError::LeftOut { file, .. } => return Some(of_left_out(file)),
+        CheckoutError::LeftOut { file, .. } | CheckoutError::MayBeLeftOut { file } => {
+            return Some(of_left_out(file));
+        }
         CheckoutError::Unreadable(cause) if cause.kind() == io::ErrorKind::PermissionDenied => {
             "make it readable for this user, or remove it from the source"
         }

@@ -21,8 +21,8 @@ use crate::source::error::{CheckoutError, named};
 use crate::source::git::{self, GitSource};
 use crate::source::modules;
 use crate::source::path::{check_directory, inside, is_in_removed_directory, resolve};
-use crate::source::references;
 use crate::source::references::installed::Called;
+use crate::source::references::{self, computed};
 use crate::source::submodules::{self, Origin, Unfetched};
 use crate::source::work_dir::{claim, make};
 
@@ -324,8 +324,11 @@ fn check_sparse(
     }
     let dir = resolve(&fs::canonicalize(root)?.join(path))?;
     let references = references::read(&dir, called).map_err(CheckoutError::Unreadable)?;
-    match references.first_of(&dir, left_out) {
-        Some((file, place)) => Err(CheckoutError::LeftOut { file, place }),
+    if let Some((file, place)) = references.first_of(&dir, left_out) {
+        return Err(CheckoutError::LeftOut { file, place });
+    }
+    match computed::may_miss(&references, &dir, left_out) {
+        Some(file) => Err(CheckoutError::MayBeLeftOut { file: file.clone() }),
         None => Ok(()),
     }
 }

@@ -87,6 +87,11 @@ pub(crate) enum CheckoutError {
     OutdatedSubmodule { place: String, submodule: PathBuf, reason: String },
     #[error("{place} reads {}, which the sparse checkout leaves out", named(.file))]
     LeftOut { file: PathBuf, place: String },
+    #[error(
+        "a path that the configuration computes for fileset() or fileexists() may name {}, which the sparse checkout \
+         leaves out", named(.file)
+    )]
+    MayBeLeftOut { file: PathBuf },
     #[error("{place} reads `{file}`, but that is a git LFS pointer and not the file itself{}", .reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default())]
     LfsPointer { file: String, place: String, reason: Option<String>, next: String },
     #[error("the bundle")]

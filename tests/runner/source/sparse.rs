@@ -69,6 +69,30 @@ fn code_that_reads_a_file_left_out_by_a_sparse_checkout_is_refused() {
 }
 
 #[test]
+fn sparse_checkout_is_refused_where_a_computed_path_may_name_what_it_leaves_out() {
+    let by = |locals: &str, call: &str| format!("locals {{\n  dir = {locals}\n  x = {call}\n}}");
+    for (locals, call, file) in [
+        ("\"${path.module}/../users\"", "fileset(local.dir, \"*.txt\")", "../users/a.txt"),
+        ("path.module", "fileset(\"${local.dir}/users\", \"*.txt\")", "users/a.txt"),
+        ("\"${path.module}/x\"", "fileset(dirname(local.dir), \"*.txt\")", "a.txt"),
+        ("\"users\"", "fileset(\"${path.module}/${local.dir}\", var.x)", "users/a.txt"),
+        ("\"${path.module}/users\"", "fileexists(\"${local.dir}/${var.x}.txt\")", "users/a.txt"),
+        ("\"${path.module}/users\"", "fileset(local.dir, var.x)", "users/a.txt"),
+    ] {
+        let sandbox = Sandbox::new(RUNNER).fake_terraform("");
+        let Repository { dir, .. } = repository(&sandbox);
+        std::fs::write(dir.join("live/vpc/main.tf"), by(locals, call)).unwrap();
+        leave_out(&dir, file);
+        let ended = plan(&sandbox, &dir);
+        assert_eq!(ended.code, 8, "{call}: {}", ended.stderr);
+        assert!(ended.stderr.contains("a.txt, which the sparse checkout"), "{}", ended.stderr);
+        git(&dir, &["sparse-checkout", "disable"]);
+        let ended = plan(&sandbox, &dir);
+        assert_eq!(ended.code, 0, "{call}: {}", ended.stderr);
+    }
+}
+
+#[test]
 fn link_left_out_by_a_sparse_checkout_is_refused_where_the_code_goes_through_it() {
     let sandbox = Sandbox::new(RUNNER).fake_terraform("");
     let Repository { dir, .. } = repository(&sandbox);

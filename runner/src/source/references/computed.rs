@@ -23,9 +23,14 @@ struct Computed {
     end: String,
 }
 
+/// The functions with which a missing file is no error.
+const SILENT: &[&str] = &["fileexists", "fileset"];
+
 /// What one file has.
 #[derive(Debug, Default)]
 struct Found {
+    /// The functions whose paths are looked for.
+    functions: &'static [&'static str],
     literals: Vec<Named>,
     computed: Vec<Computed>,
 }
@@ -50,18 +55,41 @@ pub(crate) fn may_name<'a>(
     module: &Path,
     files: impl Iterator<Item = &'a Path>,
 ) -> BTreeSet<PathBuf> {
-    let mut names = Names::default();
-    for file in references.code.iter().chain(&references.files) {
-        let is_code = references.code.contains(file);
-        let is_values = file.to_string_lossy().contains(".tfvars");
-        let Some(text) = (is_code || is_values).then(|| text(file)).flatten() else { continue };
-        let own = file.parent().unwrap_or(module);
-        names.add(found(file, &text), root, own, module);
-    }
+    let names = Names::read(references, root, module, &FUNCTIONS);
     files.filter(|file| names.may_be(&root.join(file))).map(Path::to_owned).collect()
 }
 
+/// The first of some missing files, absolute and without links, that the configuration may look for by a computed path where
+/// the tool reports no missing file.
+pub(in crate::source) fn may_miss<'a>(
+    references: &References,
+    module: &Path,
+    files: &'a [PathBuf],
+) -> Option<&'a PathBuf> {
+    let names = Names::read(references, Path::new("/"), module, SILENT);
+    let names = Names { literals: BTreeSet::new(), ..names };
+    files.iter().find(|file| names.may_be(file))
+}
+
 impl Names {
+    /// What all files of a configuration have.
+    fn read(
+        references: &References,
+        root: &Path,
+        module: &Path,
+        functions: &'static [&'static str],
+    ) -> Self {
+        let mut names = Self::default();
+        for file in references.code.iter().chain(&references.files) {
+            let is_code = references.code.contains(file);
+            let is_values = file.to_string_lossy().contains(".tfvars");
+            let Some(text) = (is_code || is_values).then(|| text(file)).flatten() else { continue };
+            let own = file.parent().unwrap_or(module);
+            names.add(found(file, &text, functions), root, own, module);
+        }
+        names
+    }
+
     fn add(&mut self, found: Found, root: &Path, own: &Path, module: &Path) {
         for Named { base, path, .. } in found.literals {
             let path = path.trim_start_matches(|c| c == '/' && base != Base::Relative);
@@ -109,15 +137,16 @@ impl Names {
     }
 }
 
-fn found(file: &Path, text: &str) -> Found {
-    let mut found = Found::default();
+fn found(file: &Path, text: &str, functions: &'static [&'static str]) -> Found {
+    let mut found = Found { functions, ..Found::default() };
     let is_json = file.extension() == Some(OsStr::new("json"));
     if !is_json && let Ok(body) = hcl_edit::parser::parse_body(text) {
         found.visit_body(&body);
         return found;
     }
-    let (whole, parts): (Vec<_>, Vec<_>) =
-        scan(text).0.into_iter().map(|call| call.path).partition(|path| path.whole);
+    let calls = scan(text).0.into_iter();
+    let calls = calls.filter(|call| functions.contains(&call.function.as_str()));
+    let (whole, parts): (Vec<_>, Vec<_>) = calls.map(|call| call.path).partition(|path| path.whole);
     // Without a parser, strings are what is between two quotes.
     let strings = text.split('"').map(|path| path.trim_end_matches('\\').to_owned());
     let literal = |path| Named { base: Base::Relative, path, whole: true };
@@ -139,7 +168,7 @@ impl Visit for Found {
         let function = call.name.name.as_str();
         let mut args = call.args.iter();
         if call.name.namespace.is_empty()
-            && FUNCTIONS.contains(&function)
+            && self.functions.contains(&function)
             && let Some(path) = args.next()
         {
             self.computed.extend(match (function, args.next()) {
