@@ -18,7 +18,7 @@ pub(crate) struct ApplyCommand {
     workspace: Option<String>,
     /// The words, without the plan.
     words: Vec<String>,
-    /// Whether the command needs no `--plan`, because a layer or a plan file names the plan.
+    /// Whether the command needs no `--plan`, because it names a plan file.
     finds_plan: bool,
 }
 
@@ -57,11 +57,7 @@ impl ApplyCommand {
         ] {
             words.extend(value.into_iter().flat_map(|value| option(flag, value)));
         }
-        Self {
-            workspace,
-            words,
-            finds_plan: args.identity.layer.is_some() || args.plan_file.is_some(),
-        }
+        Self { workspace, words, finds_plan: args.plan_file.is_some() }
     }
 
     /// The same command, which works in the source, also if `PLANCHA_SNAPSHOT` is set.
@@ -70,7 +66,7 @@ impl ApplyCommand {
         self
     }
 
-    /// The line for this plan, `RUN/ATTEMPT`, unless a layer or a plan file names it. `strict`: it refuses every difference.
+    /// The line for this plan, `RUN/ATTEMPT`, unless it is in a plan file. `strict`: it refuses every difference.
     pub(crate) fn line(&self, plan: &str, strict: bool) -> String {
         let mut plan = option("--plan", plan.to_owned());
         plan.extend(strict.then(|| "--strict".to_owned()));
@@ -119,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn only_without_an_annotation_the_plan_is_named() {
+    fn only_without_a_plan_file_the_plan_is_named() {
         let words = vec!["runner".to_owned(), "apply".to_owned()];
         let command = ApplyCommand { workspace: None, words, finds_plan: false };
         assert_eq!(command.line("p/0", false), "runner apply --plan p/0");

@@ -120,3 +120,35 @@ fn files_left_out_by_a_sparse_checkout_that_no_code_reads_are_not_missed() {
         assert_eq!(ended.code, 0, "{file}: {}", ended.stderr);
     }
 }
+
+#[test]
+fn sparse_checkout_of_a_submodule_is_refused_where_the_code_reads_what_it_leaves_out() {
+    let sandbox = Sandbox::new(RUNNER).fake_terraform("");
+    let Repository { dir, .. } = repository(&sandbox);
+    let module = sandbox.path("module");
+    for (file, text) in [
+        ("lib/main.tf", "output \"x\" {\n  value = fileset(\"${path.module}/../users\", \"*\")\n}"),
+        ("users/a.txt", ""),
+    ] {
+        std::fs::create_dir_all(module.join(file).parent().unwrap()).unwrap();
+        std::fs::write(module.join(file), text).unwrap();
+    }
+    git(&module, &["init", "--quiet"]);
+    commit_all(&module);
+    let url = module.display().to_string();
+    let add = ["-c", "protocol.file.allow=always", "submodule", "--quiet", "add", &url, "vendor"];
+    git(&dir, &add);
+    let code = "module \"m\" {\n  source = \"../../vendor/lib\"\n}";
+    std::fs::write(dir.join("live/vpc/main.tf"), code).unwrap();
+    commit_all(&dir);
+    let ended = plan(&sandbox, &dir);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    git(&dir.join("vendor"), &["sparse-checkout", "set", "lib"]);
+    let ended = plan(&sandbox, &dir);
+    assert_eq!(ended.code, 8, "{}", ended.stderr);
+    for expected in
+        ["vendor/users/a.txt, which the sparse checkout", "vendor sparse-checkout disable"]
+    {
+        assert!(ended.stderr.contains(expected), "{expected}: {}", ended.stderr);
+    }
+}

@@ -36,11 +36,25 @@ pub(super) async fn files(dir: &Path, index: &Index) -> Result<Hidden, String> {
     let (present, missing) =
         flagged.into_iter().partition::<Vec<_>, _>(|file| is_there(&dir.join(&file.path)));
     let mut changed = edits(dir, present).await?;
-    let is_sparse = !missing.is_empty() && is_sparse(dir).await;
-    let (skipped, removed) =
-        missing.into_iter().partition::<Vec<_>, _>(|file| is_sparse && file.is_skipped);
-    changed.extend(removed.into_iter().map(|file| file.path));
-    Ok(Hidden { changed, left_out: skipped.into_iter().map(|file| file.path).collect() })
+    let mut left_out = Vec::new();
+    let mut sparse = BTreeMap::new();
+    for file in missing {
+        let tree = tree_of(dir, &file);
+        let is_sparse = match sparse.get(&tree) {
+            Some(is_sparse) => *is_sparse,
+            None => *sparse.entry(tree.clone()).or_insert(is_sparse(&tree).await),
+        };
+        let of_kind = if is_sparse && file.is_skipped { &mut left_out } else { &mut changed };
+        of_kind.push(file.path);
+    }
+    Ok(Hidden { changed, left_out })
+}
+
+/// The work tree that has the file: the directory, or a submodule in it.
+fn tree_of(dir: &Path, file: &Flagged) -> PathBuf {
+    let mut above = file.path.ancestors().skip(1);
+    let tree = above.find(|above| is_there(&dir.join(above).join(".git")));
+    dir.join(tree.unwrap_or(Path::new("")))
 }
 
 /// Those of the files that are there and differ, and the work trees that have any flags: the directory, or submodules in it.
@@ -48,12 +62,7 @@ pub(super) async fn edits_and_trees(
     dir: &Path,
 ) -> Result<(Vec<PathBuf>, BTreeSet<PathBuf>), String> {
     let flagged = flagged(dir, &Index::read(dir).await?).await?;
-    let tree_of = |file: &Flagged| {
-        let mut above = file.path.ancestors().skip(1);
-        let tree = above.find(|above| is_there(&dir.join(above).join(".git")));
-        dir.join(tree.unwrap_or(Path::new("")))
-    };
-    let trees = flagged.iter().map(tree_of).collect();
+    let trees = flagged.iter().map(|file| tree_of(dir, file)).collect();
     let present = flagged.into_iter().filter(|file| is_there(&dir.join(&file.path))).collect();
     Ok((edits(dir, present).await?, trees))
 }
