@@ -20,6 +20,7 @@ mod wanted;
 pub use constraint::Constraint;
 pub use context::{Finding, SearchContext};
 pub use error::VersionError;
+pub(crate) use file::is_version_file;
 pub use number::{Malformed, Version};
 pub use request::{Pattern, Request, Requirement};
 pub use search::variable_names;

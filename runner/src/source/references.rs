@@ -47,7 +47,7 @@ pub(super) struct References {
     /// Files that the tool would read but that are git LFS pointers, with the place of the reference; empty if the tool
     /// reads the file by itself.
     pub(super) pointers: BTreeMap<PathBuf, String>,
-    /// The directories of the root module, and of the modules that are called by a path.
+    /// The directories of the root module, and of the modules that are called by a path, also of missing ones.
     modules: BTreeSet<PathBuf>,
     /// Directories whose missing files no tool reports, with the pattern of a `fileset` where it is known, and the place of
     /// the first reference.
@@ -175,7 +175,7 @@ impl References {
         while let Some(module) = to_do.pop() {
             for (path, place) in self.read_module(root, &module)? {
                 let has_room = self.modules.len() < MAX_MODULES;
-                if path.is_dir() && has_room && self.modules.insert(path.clone()) {
+                if has_room && self.modules.insert(path.clone()) && path.is_dir() {
                     to_do.push(path.clone());
                 }
                 self.paths.entry(path).or_insert(place);

@@ -75,6 +75,13 @@ pub(super) fn files(tool: ToolName) -> impl Iterator<Item = VersionFile> {
     own.iter().copied().chain(shared).map(|(name, format)| VersionFile { name, format })
 }
 
+/// Whether files of this name may select the version of a tool, or terragrunt's own configuration.
+pub(crate) fn is_version_file(name: &str) -> bool {
+    [ToolName::Terraform, ToolName::Tofu, ToolName::Terragrunt]
+        .into_iter()
+        .any(|tool| files(tool).any(|file| file.name == name))
+}
+
 impl VersionFile {
     /// Whether the file selects a tool. A terragrunt file does not: its constraint for terraform also applies to OpenTofu.
     pub(super) fn names_the_tool(self) -> bool {

@@ -6,7 +6,7 @@ use crate::RUNNER;
 use crate::source::checkout::{Repository, commit_all, git, repository};
 
 /// Configuration, a file that is left out, and the end of the place that names it.
-const READ: [(&str, &str, &str); 8] = [
+const READ: [(&str, &str, &str); 11] = [
     (
         "output \"x\" {\n  value = fileset(path.module, \"files/*.json\")\n}",
         "files/a.json",
@@ -21,6 +21,9 @@ const READ: [(&str, &str, &str); 8] = [
         "main.tf:2",
     ),
     ("", "extra.tf", "the tool"),
+    ("", ".terraform.lock.hcl", "the tool"),
+    ("", "../.terraform-version", "the tool"),
+    ("module \"m\" {\n  source = \"../gone\"\n}", "../gone/main.tf", "the tool"),
     ("", "terraform.tfvars", "the tool"),
     ("module \"m\" {\n  source = \"../m\"\n}", "../m/override.tf.json", "the tool"),
 ];

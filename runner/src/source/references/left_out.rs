@@ -5,6 +5,10 @@ use std::path::{Path, PathBuf};
 use crate::source::path::resolve;
 use crate::source::references::calls::glob;
 use crate::source::references::{References, is_configuration, is_values};
+use crate::version;
+
+/// The providers that init may install.
+const LOCK_FILE: &str = ".terraform.lock.hcl";
 
 impl References {
     /// The first of some missing files, without links in their paths, that the module in `root` would read, with the place
@@ -20,8 +24,11 @@ impl References {
         let is_code = |file: &&PathBuf| {
             let Some((above, name)) = file.parent().zip(file.file_name()) else { return false };
             let name = name.to_string_lossy();
-            let of_root = above == root && (is_values(&name) || name == "terragrunt.hcl");
-            of_root || (is_configuration(&name) && modules.iter().any(|module| above == module))
+            let of_root = above == root && (is_values(&name) || name == LOCK_FILE);
+            let selects_version = root.starts_with(above) && version::is_version_file(&name);
+            of_root
+                || selects_version
+                || (is_configuration(&name) && modules.iter().any(|module| above == module))
         };
         if let Some(file) = missing.iter().find(is_code) {
             return Some((file.clone(), "the tool".to_owned()));
