@@ -380,17 +380,18 @@ impl Binding {
         self.renderings.as_ref().map(|renderings| renderings.counts)
     }
 
-    /// Refuses other bytes of a rendering, if they are recorded. `None`: it is missing.
+    /// Refuses other bytes of a rendering, if they are recorded. `None`: it is missing, as after `datastore gc`: what
+    /// cannot be read misleads no one.
     pub(crate) fn check_rendering(
         &self,
         plan: &str,
         rendering: PlanFormat,
         sha256: Option<Sha256>,
     ) -> Result<(), BindingError> {
-        let Some(renderings) = &self.renderings else { return Ok(()) };
+        let (Some(renderings), Some(sha256)) = (&self.renderings, sha256) else { return Ok(()) };
         let name = file_name(rendering);
         let theirs = renderings.files.get(name).copied();
-        same(plan, name, &shown(theirs), &shown(sha256))
+        same(plan, name, &shown(theirs), &shown(Some(sha256)))
     }
 
     /// Refuses other counts than the recorded ones, as `run.json` may have them.

@@ -32,8 +32,8 @@ pub struct ApplyArgs {
     #[arg(long, env = "PLANCHA_PLAN", value_name = "RUN[/ATTEMPT]", conflicts_with_all = ["no_plan", "plan_file"])]
     pub plan: Option<PlanName>,
     /// Refuse (exit code 9) every difference from what the plan was made of, also those that --plan and --plan-file turn
-    /// into warnings
-    #[arg(long, env = "PLANCHA_STRICT", conflicts_with = "no_plan", value_parser = BoolishValueParser::new())]
+    /// into warnings. Without effect with --no-plan
+    #[arg(long, env = "PLANCHA_STRICT", value_parser = BoolishValueParser::new())]
     pub strict: bool,
     /// Plan and apply in one step, without a stored plan (Burrito's applyWithoutPlanArtifact)
     #[arg(long, conflicts_with = "plan_file")]

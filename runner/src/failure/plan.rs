@@ -164,9 +164,10 @@ impl From<&BindingError> for Failure {
 impl From<&BasisError> for Failure {
     fn from(error: &BasisError) -> Self {
         let (kind, next) = match error {
-            BasisError::Unrecorded { .. } => {
-                (Kind::Config, "plan again, or name the plan with --plan and without --strict")
-            }
+            BasisError::Unrecorded { .. } => (
+                Kind::Config,
+                "plan again, or name the plan with --plan or --plan-file, and without --strict",
+            ),
             BasisError::Elsewhere { .. } => (
                 Kind::Integrity,
                 "nothing was applied; plan here, or apply where the plan was made",

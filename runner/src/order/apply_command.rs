@@ -68,10 +68,10 @@ impl ApplyCommand {
 
     /// The line for this plan, `RUN/ATTEMPT`, unless it is in a plan file. `strict`: it refuses every difference.
     pub(crate) fn line(&self, plan: &str, strict: bool) -> String {
-        let mut plan = option("--plan", plan.to_owned());
-        plan.extend(strict.then(|| "--strict".to_owned()));
-        let plan = plan.iter().filter(|_| !self.finds_plan);
-        let words = self.words.iter().chain(plan);
+        let plan = (!self.finds_plan).then(|| option("--plan", plan.to_owned()));
+        let strict = strict.then(|| "--strict".to_owned());
+        let plan = plan.into_iter().flatten().chain(strict).collect::<Vec<_>>();
+        let words = self.words.iter().chain(&plan);
         let command = words.map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
         match &self.workspace {
             Some(name) => format!("TF_WORKSPACE={} {command}", quoted(name)),
@@ -121,8 +121,8 @@ mod tests {
         assert_eq!(command.line("p/0", false), "runner apply --plan p/0");
         assert_eq!(command.line("-p/0", true), "runner apply --plan=-p/0 --strict");
         let command = ApplyCommand { finds_plan: true, ..command };
-        assert_eq!(command.line("p/0", true), "runner apply");
+        assert_eq!(command.line("p/0", true), "runner apply --strict");
         let command = ApplyCommand { workspace: Some("prod".to_owned()), ..command };
-        assert_eq!(command.line("p/0", true), "TF_WORKSPACE=prod runner apply");
+        assert_eq!(command.line("p/0", false), "TF_WORKSPACE=prod runner apply");
     }
 }

@@ -225,7 +225,7 @@ impl Run<'_> {
         let command = self.job.apply_command.clone()?;
         let command = if self.needs_source { command.without_snapshot() } else { command };
         // Without a record of its place and backend a plan is refused with --strict.
-        let takes_record = self.artifacts.as_ref().is_some_and(Artifacts::takes_other_files);
+        let takes_record = self.artifacts.as_ref().is_none_or(Artifacts::takes_other_files);
         let is_recorded = self.report.place.is_some() && self.report.backend.is_some();
         Some(command.line(plan, takes_record && is_recorded))
     }

@@ -2,10 +2,11 @@
 //! applied.
 
 use serde_json::json;
+use support::{Sandbox, TestDatastore};
 
 use crate::binding::document::{Planned, planned};
-use crate::json as parsed;
 use crate::stored_run::StoredRun;
+use crate::{RUNNER, json as parsed};
 
 /// What the fake tool shows of every plan.
 const SHOWN: &[u8] = b"shown\n";
@@ -220,4 +221,23 @@ async fn show_with_a_key_says_that_a_run_without_a_plan_is_not_verified() {
     assert_eq!(shown.code, 0, "{}", shown.stderr);
     let line = "Signature:     none: this run has stored no plan\n";
     assert!(shown.stdout.contains(line), "{}", shown.stdout);
+}
+
+/// As `datastore gc --max-age pretty=7d` leaves it.
+#[tokio::test(flavor = "multi_thread")]
+async fn signed_plan_without_renderings_is_applied() {
+    let datastore = TestDatastore::temporary().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let key = sandbox.path("key");
+    std::fs::write(&key, "abcdef".repeat(8)).unwrap();
+    let key = key.display().to_string();
+    let plan = ["plan", "--name", "x", "--run", "p", "--signing-key", &key];
+    let planned = sandbox.run_with(&datastore.url, &plan);
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    let attempt = datastore.root().join("layers/default/x/p/0");
+    for name in ["pretty.plan", "short.diff", "plan.json"] {
+        std::fs::remove_file(attempt.join(name)).unwrap();
+    }
+    let applied = sandbox.run_with(&datastore.url, &["apply", "--name", "x", "--verify-key", &key]);
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
 }

@@ -432,7 +432,9 @@ async fn plan_prints_where_it_is_stored_and_how_to_apply_it() {
 
     let message = line(&sandbox.run(&["plan", "--plan-file", "the.plan"]));
     assert!(
-        message.contains("stored in the.plan; apply it with: runner apply --plan-file the.plan"),
+        message.contains(
+            "stored in the.plan; apply it with: runner apply --plan-file the.plan --strict"
+        ),
         "{message}"
     );
     let message = line(&sandbox.run(&["plan"]));
