@@ -15,6 +15,7 @@ mod pager;
 pub(crate) mod panics;
 mod shell;
 mod signals;
+pub(crate) mod text;
 pub(crate) mod url_secrets;
 
 use std::ffi::OsString;

@@ -290,9 +290,9 @@ impl AsyncRead for Socket {
             if self.stage.phase.load(Ordering::Relaxed) == IDLE {
                 self.stage.head_since.store(self.stage.age(), Ordering::Relaxed);
             }
-            // Fails in any other phase.
-            let _is_first =
-                self.stage.phase.compare_exchange(IDLE, HEAD, Ordering::Relaxed, Ordering::Relaxed);
+            // Any other phase stays.
+            let phase = &self.stage.phase;
+            phase.compare_exchange(IDLE, HEAD, Ordering::Relaxed, Ordering::Relaxed).ok();
         }
         if read.is_pending() {
             self.check_request_timeout(cx)?;

@@ -135,7 +135,7 @@ impl Run<'_> {
         Ok(choice)
     }
 
-    /// Names the stored plan, which may be one that nobody has named.
+    /// Names the stored plan: without `--plan` the datastore's order has decided which one it is.
     fn log_plan(&mut self, plan: Option<&StoredPlan>) -> Result<(), RunError> {
         let Some(plan) = plan else { return Ok(()) };
         let RunKey { namespace, layer, .. } = &self.job.run;

@@ -20,6 +20,7 @@ use crate::source::checkout::{self, Workspace};
 use crate::tool::argv::Tool;
 use crate::tool::cli_config::own_files;
 use crate::tool::dev_overrides::dev_overrides;
+use crate::tool::file_names::LOCK_FILE;
 use crate::tool::path_dir::with_tools;
 use crate::tool::provider_mirror::with_mirror;
 use crate::version::{self, ToolName};
@@ -282,8 +283,6 @@ impl Run<'_> {
     }
 }
 
-/// The tool's lock file, in the working directory. Terragrunt copies it from there and back.
-const LOCK_FILE: &str = ".terraform.lock.hcl";
 /// The variable that names the tool's CLI configuration.
 pub(super) const CLI_CONFIG: &str = "TF_CLI_CONFIG_FILE";
 

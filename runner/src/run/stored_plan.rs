@@ -46,7 +46,7 @@ pub(crate) enum StoredPlanError {
         older: Option<String>,
     },
     #[error(
-        "which plan is the newest is not certain: {plan} is listed first, but {later} was begun after it had been made"
+        "which plan is the newest is not certain: {plan} is listed first, but {later} was started after it had been made"
     )]
     Uncertain { plan: String, later: String },
     #[error(transparent)]

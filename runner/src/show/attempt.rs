@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::basis::binding::{self, Binding, BindingError, VerifyKey};
 use crate::cli::{Environment, ShowArgs};
 use crate::order::job::JobError;
+use crate::process::text::{json, one_line};
 use crate::run::artifacts::{MAX_REPORT, applied_key, other};
 use crate::run::unsent::{command_to, unsent_apply};
 use crate::show::error::ShowError;
@@ -17,7 +18,6 @@ use crate::show::signature::Signature;
 use crate::show::target::{self, Target};
 use crate::show::terminal::screen::{Screen, with_screen};
 use crate::show::terminal::spool::{Text, show_text, whole};
-use crate::show::terminal::text::{json, one_line};
 
 /// `show --json`
 #[derive(Serialize)]

@@ -6,12 +6,12 @@ use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
+use crate::process::text::one_line;
 use crate::report::{AppliedRecord, Counts};
 use crate::show::record::{Known, Program, Record};
 use crate::show::signature::Signature;
 use crate::show::target::Target;
 use crate::show::terminal::colours::{Colours, Style};
-use crate::show::terminal::text::one_line;
 use crate::show::time::{age, duration, in_utc};
 
 /// A header shows no more errors of the tool.

@@ -3,12 +3,12 @@
 use datastore_api::{ClientError, File};
 
 use crate::cli::{Environment, LogsArgs};
+use crate::process::text::one_line;
 use crate::show::error::ShowError;
 use crate::show::log_lines::{LogLines, NotLines};
 use crate::show::target::{self, Target};
 use crate::show::terminal::screen::{Screen, with_screen};
 use crate::show::terminal::spool::{Text, show_text};
-use crate::show::terminal::text::one_line;
 
 /// Prints the log of a run.
 pub(crate) async fn logs(args: &LogsArgs, environment: &Environment) -> Result<(), ShowError> {

@@ -9,11 +9,11 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use crate::basis::place::PlanPlace;
+use crate::process::text::one_line;
 use crate::report::{Counts, EarlierApply};
 use crate::run::artifacts::{APPLIED, MAX_REPORT, REPORT, other};
 use crate::show::terminal::colours::Style;
 use crate::show::terminal::table::Cell;
-use crate::show::terminal::text::one_line;
 
 /// A longer short text is not read.
 const MAX_SHORT: usize = 64 << 10;

@@ -8,13 +8,13 @@ use serde::Serialize;
 
 use crate::cli::{Environment, RunsArgs};
 use crate::order::lookup::{find_datastore, find_layer};
+use crate::process::text::{json, one_line};
 use crate::report::{Counts, EarlierApply};
 use crate::show::error::ShowError;
 use crate::show::record::{Known, Program, Record, latest, read};
 use crate::show::terminal::colours::{Colours, Style};
 use crate::show::terminal::screen::{Screen, with_screen};
 use crate::show::terminal::table::{Cell, aligned};
-use crate::show::terminal::text::{json, one_line};
 use crate::show::time::age;
 
 /// The number of runs that are read at the same time.

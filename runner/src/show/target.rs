@@ -7,10 +7,10 @@ use datastore_api::{Attempt, Client, Name, RunKey};
 
 use crate::cli::{Environment, RunName, RunTarget, ShowCommon};
 use crate::order::lookup::{find_datastore, find_layer};
+use crate::process::text::one_line;
 use crate::run::unsent::{command_to, waiting};
 use crate::show::error::ShowError;
 use crate::show::record::latest;
-use crate::show::terminal::text::one_line;
 
 /// An error names this many other runs.
 const OTHERS: usize = 5;

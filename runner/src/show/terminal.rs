@@ -5,4 +5,3 @@ pub(super) mod painter;
 pub(super) mod screen;
 pub(super) mod spool;
 pub(super) mod table;
-pub(super) mod text;

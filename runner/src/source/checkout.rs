@@ -324,7 +324,7 @@ fn check_sparse(
     }
     let dir = resolve(&fs::canonicalize(root)?.join(path))?;
     let references = references::read(&dir, called).map_err(CheckoutError::Unreadable)?;
-    if let Some((file, place)) = references.first_of(&dir, left_out) {
+    if let Some((file, place)) = references.first_missing(&dir, left_out) {
         return Err(CheckoutError::LeftOut { file, place });
     }
     match computed::may_miss(&references, &dir, left_out) {

@@ -1,5 +1,8 @@
 //! The names of files that terraform, tofu and terragrunt read by themselves. This module does not open them.
 
+/// The lock file, in the working directory: the providers that init may install. Terragrunt copies it from there and back.
+pub(crate) const LOCK_FILE: &str = ".terraform.lock.hcl";
+
 const CODE: [&str; 4] = [".tf", ".tf.json", ".tofu", ".tofu.json"];
 const TERRAGRUNT: [&str; 2] = [".hcl", ".hcl.json"];
 const VALUES: [&str; 2] = [".tfvars", ".tfvars.json"];

@@ -227,7 +227,7 @@ async fn signed_plan_of_another_place_is_skipped_whatever_its_report_says() {
     two.applied_with_the_key("a");
 }
 
-/// Whoever may store files may store an unfinished plan as a further attempt.
+/// Anyone who may store files may store an unfinished plan as a further attempt.
 #[tokio::test(flavor = "multi_thread")]
 async fn plan_whose_run_has_an_unfinished_attempt_after_it_is_not_replaced_by_that_of_an_older_run()
 {
@@ -258,8 +258,7 @@ async fn plan_that_is_listed_first_but_made_before_another_is_refused() {
     list_last(&two);
     let refused = two.apply(&[]);
     assert_eq!(refused.code, 9, "{}", refused.stderr);
-    let expected =
-        "which plan is the newest is not certain: a/0 is listed first, but b/0 was begun after it";
+    let expected = "which plan is the newest is not certain: a/0 is listed first, but b/0 was started after it";
     for expected in [expected, "--plan RUN/ATTEMPT"] {
         assert!(refused.stderr.contains(expected), "{expected}: {}", refused.stderr);
     }
@@ -302,5 +301,9 @@ async fn plan_whose_run_has_a_failed_attempt_after_a_newer_plan_is_refused() {
     assert_eq!(failed.code, 9, "{}", failed.stderr);
     let refused = two.apply(&[]);
     assert_eq!(refused.code, 9, "{}", refused.stderr);
-    assert!(refused.stderr.contains("b/0 was begun after it had been made"), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("b/0 was started after it had been made"),
+        "{}",
+        refused.stderr
+    );
 }

@@ -1,6 +1,8 @@
 //! Sparse checkouts: what they leave out is missing for the tool, although git says that the tree is clean.
 
-use support::Sandbox;
+use std::path::Path;
+
+use support::{Ended, Sandbox};
 
 use crate::RUNNER;
 use crate::source::checkout::{Repository, commit_all, git, repository};
@@ -29,7 +31,7 @@ const READ: [(&str, &str, &str); 11] = [
 ];
 
 /// A file of the repository is left out and nothing else: `file` is its path from the module.
-fn leave_out(dir: &std::path::Path, file: &str) {
+fn leave_out(dir: &Path, file: &str) {
     let path = match file.strip_prefix("../") {
         Some(beside) => format!("live/{beside}"),
         None => format!("live/vpc/{file}"),
@@ -42,8 +44,20 @@ fn leave_out(dir: &std::path::Path, file: &str) {
     assert!(!file.exists());
 }
 
-fn plan(sandbox: &Sandbox, dir: &std::path::Path) -> support::Ended {
+fn plan(sandbox: &Sandbox, dir: &Path) -> Ended {
     sandbox.run(&["plan", &dir.display().to_string(), "--path", "live/vpc"])
+}
+
+/// Without this file the plan is refused, and with it it is not.
+#[track_caller]
+fn refused(sandbox: &Sandbox, dir: &Path, file: &str) -> Ended {
+    leave_out(dir, file);
+    let refused = plan(sandbox, dir);
+    assert_eq!(refused.code, 8, "{file}: {}", refused.stderr);
+    git(dir, &["sparse-checkout", "disable"]);
+    let planned = plan(sandbox, dir);
+    assert_eq!(planned.code, 0, "{file}: {}", planned.stderr);
+    refused
 }
 
 #[test]
@@ -54,20 +68,15 @@ fn code_that_reads_a_file_left_out_by_a_sparse_checkout_is_refused() {
         std::fs::write(dir.join("live/vpc/main.tf"), code).unwrap();
         std::fs::create_dir(dir.join("live/m")).unwrap();
         std::fs::write(dir.join("live/m/main.tf"), "").unwrap();
-        leave_out(&dir, file);
-        let ended = plan(&sandbox, &dir);
-        assert_eq!(ended.code, 8, "{file}: {}", ended.stderr);
+        let refused = refused(&sandbox, &dir, file);
         let name = file.trim_start_matches("../");
         for expected in [
             &format!("{place} reads "),
             name,
             &format!("{} sparse-checkout disable", dir.display()),
         ] {
-            assert!(ended.stderr.contains(expected), "{file}: {expected}: {}", ended.stderr);
+            assert!(refused.stderr.contains(expected), "{file}: {expected}: {}", refused.stderr);
         }
-        git(&dir, &["sparse-checkout", "disable"]);
-        let ended = plan(&sandbox, &dir);
-        assert_eq!(ended.code, 0, "{file}: {}", ended.stderr);
     }
 }
 
@@ -85,13 +94,9 @@ fn sparse_checkout_is_refused_where_a_computed_path_may_name_what_it_leaves_out(
         let sandbox = Sandbox::new(RUNNER).fake_terraform("");
         let Repository { dir, .. } = repository(&sandbox);
         std::fs::write(dir.join("live/vpc/main.tf"), by(locals, call)).unwrap();
-        leave_out(&dir, file);
-        let ended = plan(&sandbox, &dir);
-        assert_eq!(ended.code, 8, "{call}: {}", ended.stderr);
-        assert!(ended.stderr.contains("a.txt, which the sparse checkout"), "{}", ended.stderr);
-        git(&dir, &["sparse-checkout", "disable"]);
-        let ended = plan(&sandbox, &dir);
-        assert_eq!(ended.code, 0, "{call}: {}", ended.stderr);
+        let refused = refused(&sandbox, &dir, file);
+        let expected = "a.txt, which the sparse checkout";
+        assert!(refused.stderr.contains(expected), "{call}: {}", refused.stderr);
     }
 }
 

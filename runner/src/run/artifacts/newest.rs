@@ -4,7 +4,7 @@ use std::path::Path;
 
 use datastore_api::key::AttemptFiles;
 use datastore_api::{ClientError, File, Name, PlanFormat, RunKey};
-use futures::future::join_all;
+use futures::future::try_join_all;
 
 use crate::basis::binding::{Binding, BindingError, VerifyKey};
 use crate::basis::place::PlanPlace;
@@ -44,7 +44,7 @@ pub(crate) enum NewestPlan {
     },
     /// With a key: the newest one is not signed, or its files do not agree.
     Untrusted(BindingError),
-    /// The first one of the list, and another that was begun after it had been made.
+    /// The first one of the list, and another that was started after it had been made.
     Uncertain {
         plan: String,
         later: String,
@@ -81,7 +81,7 @@ impl Artifacts {
                     }
                     (Examined::Usable(times), None) => {
                         return Ok(
-                            match self.later_plan(times, &names[index + 1..], wanted).await {
+                            match self.later_plan(times, &names[index + 1..], wanted).await? {
                                 Some(later) => NewestPlan::Uncertain { plan: name, later },
                                 None => NewestPlan::Found(Box::new(plan)),
                             },
@@ -113,19 +113,20 @@ impl Artifacts {
         })
     }
 
-    /// A plan of the next runs of the list that was begun after the one of these times had been made. What cannot be read is
-    /// not compared.
+    /// A plan of the next runs of the list that was started after the one of these times had been made.
     async fn later_plan(
         &self,
         newest: PlanTimes,
         runs: &[Name],
         wanted: Wanted<'_>,
-    ) -> Option<String> {
-        newest.planned?;
+    ) -> Result<Option<String>, ClientError> {
+        if newest.planned.is_none() {
+            return Ok(None);
+        }
         let compared = COMPARING_REQUESTS / if wanted.key.is_some() { 3 } else { 2 };
         let next = runs.iter().take(compared).map(|run| self.latest_plan_of_run(run, wanted));
-        let mut plans = join_all(next).await.into_iter().filter_map(Result::ok).flatten();
-        plans.find(|(_, times)| times.is_after(newest)).map(|(plan, _)| plan)
+        let mut plans = try_join_all(next).await?.into_iter().flatten();
+        Ok(plans.find(|(_, times)| times.is_after(newest)).map(|(plan, _)| plan))
     }
 
     /// The plan that a run has stored last, if it may be applied: its name and when it was made.

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use crate::show::terminal::text::{clean, one_line};
+use crate::process::text::{clean, one_line};
 
 /// Longer runs of backticks are shortened: the fence around them would have to be longer still.
 const MAX_BACKTICKS: usize = 64;

@@ -1,7 +1,7 @@
 //! Colours for plans and logs, as terraform's own: what is created is green, what is destroyed red.
 
+use crate::process::text::Cleaner;
 use crate::show::terminal::colours::{Colours, Style};
-use crate::show::terminal::text::Cleaner;
 
 /// Of a longer line, nothing is coloured.
 const MAX_LINE: usize = 8 << 10;

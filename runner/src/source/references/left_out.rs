@@ -5,15 +5,13 @@ use std::path::{Path, PathBuf};
 use crate::source::path::resolve;
 use crate::source::references::calls::glob;
 use crate::source::references::{References, is_configuration, is_values};
+use crate::tool::file_names::LOCK_FILE;
 use crate::version;
 
-/// The providers that init may install.
-const LOCK_FILE: &str = ".terraform.lock.hcl";
-
 impl References {
-    /// The first of some missing files, without links in their paths, that the module in `root` would read, with the place
-    /// that names it.
-    pub(in crate::source) fn first_of(
+    /// The first of the files in `missing`, which have no links in their paths, that the module in `root` would read, with the
+    /// place that names it.
+    pub(in crate::source) fn first_missing(
         &self,
         root: &Path,
         missing: &[PathBuf],

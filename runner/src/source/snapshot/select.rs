@@ -17,7 +17,7 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use crate::source::archive::link::is_inside;
 use crate::source::regular::{self, unless_missing};
 use crate::source::snapshot::{SnapshotError, reason};
-use crate::tool::file_names;
+use crate::tool::file_names::{self, LOCK_FILE};
 
 /// What is known of the code before init runs. All paths are relative to the root of the snapshot.
 #[derive(Debug, Default)]
@@ -90,8 +90,6 @@ pub(crate) struct Selected {
 
 /// The file in the root that excludes files, as for uploads to HCP Terraform.
 const IGNORE_FILE: &str = ".terraformignore";
-/// The tool's lock file: an apply must use the providers that it names, ignored by git or not.
-const LOCK_FILE: &str = ".terraform.lock.hcl";
 
 /// Selects the files below `root`.
 pub(crate) fn select(root: &Path, source: &SourceFiles) -> Result<Selected, SnapshotError> {

@@ -35,7 +35,7 @@ pub(crate) fn classify(args: &ClassifyArgs) -> Result<(), ClassifyError> {
     }
     let text = if args.json {
         let json = output::json(&verdict, args.explain);
-        json.map_err(|error| ClassifyError::Output(error.into()))? + "\n"
+        json.map_err(|error| ClassifyError::Output(error.into()))?
     } else {
         output::text(&verdict, args.explain)
     };

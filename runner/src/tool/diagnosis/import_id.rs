@@ -2,6 +2,7 @@
 
 use regex::bytes::Captures;
 
+use crate::process::text::is_visible;
 use crate::tool::diagnosis::rule_file::{ImportId, Rule};
 use crate::tool::diagnostics::Diagnostic;
 
@@ -26,7 +27,7 @@ pub(super) fn exact(rule: &Rule, error: &Diagnostic, text: &str) -> Option<Strin
             String::from_utf8(id).ok()?
         }
     };
-    let is_complete = !id.is_empty() && !id.contains(|c: char| c.is_control() || c == '\u{2026}');
+    let is_complete = !id.is_empty() && id.chars().all(|c| is_visible(c) && c != '\u{2026}');
     is_complete.then_some(id)
 }
 

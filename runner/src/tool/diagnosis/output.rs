@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
+use crate::process::text::{self, clean, one_line};
 use crate::tool::diagnosis::class::Class;
 use crate::tool::diagnosis::import_id::import_block;
 use crate::tool::diagnosis::verdict::{Block, Verdict};
@@ -78,7 +79,7 @@ pub(super) fn json(verdict: &Verdict<'_>, explain: bool) -> serde_json::Result<S
             others: block.others.iter().map(|rule| rule.id.as_str()).collect(),
         }),
     });
-    serde_json::to_string_pretty(&Document {
+    text::json(&Document {
         class: verdict.class,
         retryable: verdict.is_retryable,
         blocks: blocks.collect(),
@@ -108,14 +109,14 @@ fn line(out: &mut String, block: &Block<'_>) {
     let rule = block.rule.map_or("no rule", |rule| rule.id.as_str());
     _ = write!(out, "{} ({rule})", block.class);
     if let Some(unit) = &block.error.unit {
-        _ = write!(out, " [{}]", safe(unit));
+        _ = write!(out, " [{}]", one_line(unit));
     }
     if let Some(address) = &block.address {
-        _ = write!(out, " {}", safe(address));
+        _ = write!(out, " {}", clean(address));
     }
-    _ = write!(out, ": {}", safe(&block.error.summary));
+    _ = write!(out, ": {}", one_line(&block.error.summary));
     if let Some(id) = &block.import_id {
-        _ = write!(out, " (import ID {})", safe(id));
+        _ = write!(out, " (import ID {id})");
     }
     out.push('\n');
 }
@@ -124,7 +125,7 @@ fn line(out: &mut String, block: &Block<'_>) {
 fn why(out: &mut String, block: &Block<'_>) {
     if let Some(rule) = block.rule {
         let origin = if rule.is_users { " of --rules" } else { "" };
-        let matched = safe(block.matched.as_deref().unwrap_or_default());
+        let matched = one_line(block.matched.as_deref().unwrap_or_default());
         let cut = if matched.chars().count() > MAX_MATCHED { "..." } else { "" };
         let matched = matched.chars().take(MAX_MATCHED).collect::<String>();
         _ = writeln!(
@@ -133,10 +134,10 @@ fn why(out: &mut String, block: &Block<'_>) {
             rule.id, rule.priority
         );
         if let Some(explanation) = &rule.explanation {
-            _ = writeln!(out, "    {}", safe(explanation));
+            _ = writeln!(out, "    {}", one_line(explanation));
         }
         if let Some(source) = &rule.source {
-            _ = writeln!(out, "    source: {}", safe(source));
+            _ = writeln!(out, "    source: {}", one_line(source));
         }
     } else {
         out.push_str("    no rule matches this text\n");
@@ -149,7 +150,7 @@ fn why(out: &mut String, block: &Block<'_>) {
         );
     }
     if let (Class::AlreadyExists, Some(address)) = (block.class, &block.address) {
-        let import = import_block(&safe(address), block.import_id.as_deref().map(safe).as_deref());
+        let import = import_block(&clean(address), block.import_id.as_deref());
         import.lines().for_each(|line| _ = writeln!(out, "    {line}"));
     }
 }
@@ -178,13 +179,4 @@ fn together(verdict: &Verdict<'_>) -> String {
         0 => "the error is transient: the run may be retried".to_owned(),
         _ => "the error is not transient: the run is not retried".to_owned(),
     }
-}
-
-/// Text of others without control characters, and without characters that change the direction of text.
-fn safe(text: &str) -> String {
-    let is_hidden = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    text.chars().map(|c| if is_hidden(c) { ' ' } else { c }).collect()
 }

@@ -33,7 +33,7 @@ pub(crate) struct Rule {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ImportId {
-    /// Types whose import ID this is; empty for all. `*` at the end stands for any text.
+    /// Types whose import ID this is; empty for all. `*` at the end matches any text.
     #[serde(default)]
     pub(crate) types: Vec<String>,
     /// Types whose import ID this is not.

@@ -207,7 +207,7 @@ async fn key_holds_for_stored_plans_and_names_another_plan() {
     ended(&sandbox, &sandbox.run_with(&datastore.url, &["apply", "--name", "x"]), 0, 2, "");
 }
 
-/// Two names that lead to different plans are two orders, whoever has applied the plan that is named now.
+/// Two names that lead to different plans are two orders, also if another order has applied the plan that is named now.
 #[tokio::test(flavor = "multi_thread")]
 async fn repeated_order_with_a_plan_of_another_order_is_refused() {
     let (datastore, sandbox) = ready().await;

@@ -10,7 +10,7 @@ const MAX_SEQUENCE: usize = 32;
 
 /// Cleans text that arrives in pieces. Memory does not grow with the text.
 #[derive(Debug, Default)]
-pub(in crate::show) struct Cleaner {
+pub(crate) struct Cleaner {
     /// The start of a character whose end has not arrived.
     partial: Vec<u8>,
     /// What follows an escape character, while it may be a colour.
@@ -21,7 +21,7 @@ pub(in crate::show) struct Cleaner {
 
 impl Cleaner {
     /// Cleans the next piece. Bytes that are not UTF-8 become replacement characters.
-    pub(in crate::show) fn push(&mut self, piece: &[u8], out: &mut String) {
+    pub(crate) fn push(&mut self, piece: &[u8], out: &mut String) {
         let mut bytes = std::mem::take(&mut self.partial);
         bytes.extend_from_slice(piece);
         let mut chunks = bytes.utf8_chunks().peekable();
@@ -37,7 +37,7 @@ impl Cleaner {
     }
 
     /// Ends the text.
-    pub(in crate::show) fn finish(&mut self, out: &mut String) {
+    pub(crate) fn finish(&mut self, out: &mut String) {
         if !std::mem::take(&mut self.partial).is_empty() {
             self.add(char::REPLACEMENT_CHARACTER, out);
         }
@@ -86,7 +86,7 @@ fn is_partial(bytes: &[u8]) -> bool {
 }
 
 /// Whether a character is shown as it is.
-pub(in crate::show) fn is_visible(c: char) -> bool {
+pub(crate) fn is_visible(c: char) -> bool {
     // The characters that are no controls change the direction of the text around them, or end a line.
     !c.is_control()
         && !matches!(
@@ -106,7 +106,7 @@ fn push_visible(c: char, out: &mut String) {
 }
 
 /// A whole text, cleaned.
-pub(in crate::show) fn clean(text: &str) -> String {
+pub(crate) fn clean(text: &str) -> String {
     let (mut cleaner, mut out) = (Cleaner::default(), String::new());
     cleaner.push(text.as_bytes(), &mut out);
     cleaner.finish(&mut out);
@@ -114,12 +114,12 @@ pub(in crate::show) fn clean(text: &str) -> String {
 }
 
 /// A whole text, cleaned and on one line.
-pub(in crate::show) fn one_line(text: &str) -> String {
+pub(crate) fn one_line(text: &str) -> String {
     clean(text).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// JSON whose texts have no invisible characters: the same document, with escapes for them.
-pub(in crate::show) fn json(value: &impl serde::Serialize) -> serde_json::Result<String> {
+pub(crate) fn json(value: &impl serde::Serialize) -> serde_json::Result<String> {
     let text = serde_json::to_string_pretty(value)?;
     let mut out = String::with_capacity(text.len() + 1);
     for c in text.chars() {
