@@ -17,7 +17,7 @@ mod variables;
 pub use actions::{ApplyArgs, PlanArgs};
 pub use binding::{BindingArgs, SnapshotMode};
 pub use classify::ClassifyArgs;
-pub use environment::{Environment, GitHubApp, MirrorVariables, Pod, Tenv, Terminal};
+pub use environment::{Environment, GitHub, GitHubApp, MirrorVariables, Pod, Tenv, Terminal};
 pub(crate) use files::NamedFile;
 pub use identity::{DatastoreArgs, LayerArgs, RemoteArgs};
 pub use show::{LogsArgs, RunName, RunTarget, RunsArgs, ShowArgs, ShowCommon};

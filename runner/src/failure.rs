@@ -4,6 +4,7 @@ mod advice;
 mod checkout;
 mod classify;
 mod datastore;
+pub(crate) mod last_line;
 mod order;
 mod plan;
 mod show;
@@ -11,6 +12,7 @@ mod tool;
 
 use std::error::Error;
 use std::io;
+use std::path::{Path, PathBuf};
 
 use datastore_api::chain;
 
@@ -31,6 +33,8 @@ pub(crate) struct Failure {
     hint: Option<String>,
     /// The errors that the tool reported, if the tool failed.
     errors: Vec<Diagnostic>,
+    /// The directory in which the tool failed.
+    dir: Option<PathBuf>,
 }
 
 /// A message contains no more errors of the tool. The log and `run.json` have all of them.
@@ -61,7 +65,7 @@ pub(crate) enum Kind {
 
 impl Failure {
     fn new(kind: Kind, error: &dyn Error) -> Self {
-        Self { kind, message: chain(error), hint: None, errors: Vec::new() }
+        Self { kind, message: chain(error), hint: None, errors: Vec::new(), dir: None }
     }
 
     fn with_hint(mut self, hint: &str) -> Self {
@@ -123,6 +127,19 @@ impl Failure {
         text
     }
 
+    /// The errors of the tool beside the one in the message.
+    pub(crate) fn further_errors(&self) -> Option<String> {
+        let reason = self.reason();
+        let (_, further) = reason.split_once("\n  also: ")?;
+        Some(format!("the tool reported {} errors\n  also: {further}", self.errors.len()))
+    }
+
+    /// Where the tool found the first error: its directory, the file and the line.
+    pub(crate) fn place(&self) -> Option<(&Path, &str, Option<u32>)> {
+        let first = self.errors.first()?;
+        Some((self.dir.as_deref()?, first.file.as_deref()?, first.line))
+    }
+
     /// What to do about it.
     pub(crate) fn hint(&self) -> Option<&str> {
         self.hint.as_deref()
@@ -161,7 +178,7 @@ impl From<&RunError> for Failure {
             }
             RunError::Tool { tool, workspace, errors, dir, stored, .. } => {
                 let tool = Command::new(tool, workspace.as_deref());
-                Self::of_tool(error, errors, &advice::after(&tool, errors, dir, *stored))
+                Self::of_tool(error, (errors, dir), &advice::after(&tool, errors, dir, *stored))
             }
             RunError::Killed { tool, workspace, step, stop, .. } => {
                 let hint = advice::after_kill(&Command::new(tool, workspace.as_deref()), step);
@@ -221,7 +238,7 @@ impl Failure {
     }
 
     /// The tool failed. If another process holds the state's lock, the message names it.
-    fn of_tool(error: &RunError, errors: &Diagnostics, hint: &str) -> Self {
+    fn of_tool(error: &RunError, (errors, dir): (&Diagnostics, &Path), hint: &str) -> Self {
         let lock = advice::held_lock(errors);
         let kind = if lock.is_some() { Kind::Locked } else { Kind::Unclassified };
         let failure = Self::new(kind, error).with_hint(hint);
@@ -229,7 +246,8 @@ impl Failure {
             Some(lock) if !lock.is_empty() => format!("{}: {lock}", failure.message),
             _ => failure.message,
         };
-        Self { message, errors: errors.iter().cloned().collect(), ..failure }
+        let errors = errors.iter().cloned().collect();
+        Self { message, errors, dir: Some(dir.to_owned()), ..failure }
     }
 }
 

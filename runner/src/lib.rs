@@ -26,17 +26,18 @@ pub mod fuzz {
     pub use crate::version::fuzz::{configuration, request, version_file};
 }
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use jiff::Timestamp;
 
 use crate::cli::{Cli, Command, Environment, RunArgs};
-use crate::failure::Failure;
+use crate::failure::{Failure, last_line};
 use crate::order::job::{Job, JobError, Rejected};
 use crate::order::outputs::summary_file;
 use crate::order::pipes;
-use crate::process::Signals;
+use crate::process::{Signals, github};
 use crate::report::{Outcome, Report};
 use crate::run::error::RunError;
 use crate::run::{Run, RunFiles};
@@ -47,11 +48,11 @@ const TERMINATION_LOG: &str = "/dev/termination-log";
 
 /// Runs the command of the command line. As `burrito` the exit code is 0 or 1.
 pub async fn run(cli: Cli, environment: Environment) -> ExitCode {
-    cli::telemetry::start(cli.log_format, &environment.terminal);
+    cli::telemetry::start(cli.log_format, &environment);
     let (burrito, mut command) = (cli.burrito, cli.command);
     let code = match pipes::read(command.files()).await {
         Ok(()) => execute_command(command, burrito, &environment).await,
-        Err(error) => log_failure(&Failure::from(&error)),
+        Err(error) => last_line::log(&Failure::from(&error)),
     };
     ExitCode::from(if burrito { code.min(1) } else { code })
 }
@@ -109,7 +110,7 @@ fn exit_code<E>(result: Result<(), E>) -> u8
 where
     Failure: for<'a> From<&'a E>,
 {
-    result.map_or_else(|error| log_failure(&Failure::from(&error)), |()| 0)
+    result.map_or_else(|error| last_line::log(&Failure::from(&error)), |()| 0)
 }
 
 /// The files that describe a run, beside those in the datastore.
@@ -143,13 +144,13 @@ impl Outputs {
     }
 
     /// Reports a failure before the run has started.
-    fn reject(&self, mut report: Report, failure: &Failure) -> u8 {
+    fn reject(&self, mut report: Report, failure: &Failure, environment: &Environment) -> u8 {
         failure.record(&mut report);
         self.publish(&report);
         if let Some(path) = &self.summary {
             summary::append(path, &Facts::of_rejection(&report, failure.reason()));
         }
-        log_failure(failure)
+        last_line::end(failure, &report.action, environment)
     }
 }
 
@@ -161,9 +162,12 @@ async fn execute(
     mut outputs: Outputs,
 ) -> u8 {
     let report = Report::new(action, Timestamp::now());
-    let signals = match Signals::listen() {
+    let listening = start_output(environment).and_then(|()| Signals::listen());
+    let signals = match listening {
         Ok(signals) => signals,
-        Err(error) => return outputs.reject(report, &Failure::from(&RunError::Io(error))),
+        Err(error) => {
+            return outputs.reject(report, &Failure::from(&RunError::Io(error)), environment);
+        }
     };
     match signals.or(job).await {
         Ok(Ok(job)) => Box::pin(run_job(&job, environment, &signals, &outputs)).await,
@@ -178,9 +182,9 @@ async fn execute(
                 JobError::Outputs(_) => outputs = Outputs::default(),
                 _ => {}
             }
-            outputs.reject(report, &failure)
+            outputs.reject(report, &failure, environment)
         }
-        Err(stop) => outputs.reject(report, &stop.into()),
+        Err(stop) => outputs.reject(report, &stop.into(), environment),
     }
 }
 
@@ -188,7 +192,9 @@ async fn execute(
 async fn run_job(job: &Job, environment: &Environment, signals: &Signals, outputs: &Outputs) -> u8 {
     let files = match RunFiles::create(environment.state_home.as_deref()) {
         Ok(files) => files,
-        Err(error) => return outputs.reject(run::new_report(job), &Failure::from(&error)),
+        Err(error) => {
+            return outputs.reject(run::new_report(job), &Failure::from(&error), environment);
+        }
     };
     tracing::info!("{job}");
     let record_error = |error: &RunError, report: &mut Report| Failure::from(error).record(report);
@@ -213,16 +219,15 @@ async fn run_job(job: &Job, environment: &Environment, signals: &Signals, output
         };
         summary::append(path, &facts);
     }
-    let code = failure.map_or(run.report.exit, |failure| log_failure(&failure));
+    let exit = run.report.exit;
     files.remove(signals).await;
-    code
+    failure.map_or(exit, |failure| last_line::end(&failure, &job.to_string(), environment))
 }
 
-/// Logs a failure with its hint. Returns the exit code.
-fn log_failure(failure: &Failure) -> u8 {
-    match failure.hint() {
-        None => tracing::error!("{}", failure.reason()),
-        Some(hint) => tracing::error!("{}\n  next: {hint}", failure.reason()),
+/// In a job of GitHub, the tool's output must not contain commands.
+fn start_output(environment: &Environment) -> io::Result<()> {
+    match environment.github {
+        Some(_) => github::stop_commands(),
+        None => Ok(()),
     }
-    failure.exit_code()
 }

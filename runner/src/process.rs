@@ -8,6 +8,7 @@
 #![expect(clippy::disallowed_types, reason = "only this module starts programs")]
 
 mod capture;
+pub(crate) mod github;
 pub mod guard;
 pub mod init;
 mod log;

@@ -96,6 +96,7 @@ mod cli {
     mod classify;
     mod environment;
     mod error_messages;
+    mod last_line;
     mod output_files;
     mod plan_binding;
     mod usage_errors;

@@ -52,6 +52,8 @@ pub struct Environment {
     pub terragrunt_downloads: Vec<PathBuf>,
     /// Where GitHub's pages of jobs take summaries from (`GITHUB_STEP_SUMMARY`).
     pub github_step_summary: Option<PathBuf>,
+    /// The job of GitHub Actions that runs this, if one does (`GITHUB_ACTIONS`).
+    pub github: Option<GitHub>,
     /// How output is shown on a terminal.
     pub terminal: Terminal,
     /// The number of git settings in the environment (`GIT_CONFIG_COUNT`).
@@ -98,6 +100,9 @@ impl Environment {
                 .filter_map(path)
                 .collect(),
             github_step_summary: path("GITHUB_STEP_SUMMARY"),
+            github: text("GITHUB_ACTIONS")
+                .filter(|value| value == "true")
+                .map(|_| GitHub { workspace: path("GITHUB_WORKSPACE") }),
             terminal: Terminal::read(),
             git_config_count: env::var("GIT_CONFIG_COUNT").map_or(0, |n| n.parse().unwrap_or(0)),
         }
@@ -136,6 +141,13 @@ fn inputs() -> Inputs {
     };
     let set = env::vars_os().filter(|(name, _)| is_input(name));
     set.map(|(name, value)| (name, value.into_encoded_bytes().into())).collect()
+}
+
+/// A job of GitHub Actions.
+#[derive(Clone, Debug, Default)]
+pub struct GitHub {
+    /// The directory of the repository (`GITHUB_WORKSPACE`).
+    pub workspace: Option<PathBuf>,
 }
 
 /// Variables that decide how output is shown on a terminal.

@@ -4,12 +4,15 @@ use std::io::{self, Write};
 
 use tracing_subscriber::EnvFilter;
 
-use crate::cli::{LogFormat, Terminal};
+use crate::cli::{Environment, LogFormat};
+use crate::process::github::defused;
 
 /// Starts logging. `RUST_LOG` is ignored: lines below `info` and lines of libraries are not for users.
-pub(crate) fn start(format: LogFormat, terminal: &Terminal) {
+pub(crate) fn start(format: LogFormat, environment: &Environment) {
+    let terminal = &environment.terminal;
+    let is_github = environment.github.is_some();
     let lines = tracing_subscriber::fmt()
-        .with_writer(|| Lines)
+        .with_writer(move || Lines { is_github })
         .with_env_filter(EnvFilter::new("off,runner=info"))
         .log_internal_errors(false)
         .with_target(false);
@@ -23,11 +26,19 @@ pub(crate) fn start(format: LogFormat, terminal: &Terminal) {
 
 /// Stderr, without errors. A closed terminal, a reader that has exited or a full disk must not fail a run, so a line
 /// that cannot be written is dropped.
-struct Lines;
+struct Lines {
+    /// Whether a line could be taken for a command of GitHub.
+    is_github: bool,
+}
 
 impl Write for Lines {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        drop(io::stderr().write_all(line));
+        let written = if self.is_github {
+            io::stderr().write_all(defused(&String::from_utf8_lossy(line)).as_bytes())
+        } else {
+            io::stderr().write_all(line)
+        };
+        drop(written);
         Ok(line.len())
     }
 

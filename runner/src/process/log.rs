@@ -20,6 +20,7 @@ use fs_err as fs;
 use nix::errno::Errno;
 use tokio::sync::oneshot;
 
+use crate::process::github;
 use crate::process::url_secrets::{self, Masking, Parameters};
 
 /// The disk space that is reserved ahead of a program's output, in bytes.
@@ -353,11 +354,8 @@ fn show_all(mut source: Source, screen: Screen) {
 
 fn write_to(screen: Screen, piece: &[u8]) -> io::Result<()> {
     match screen {
-        Screen::Stdout => {
-            let mut stdout = io::stdout().lock();
-            stdout.write_all(piece)?;
-            stdout.flush()
-        }
+        Screen::Stdout => github::show(piece),
+        Screen::Stderr if github::is_used() => github::show(piece),
         Screen::Stderr => io::stderr().lock().write_all(piece),
         Screen::Nowhere => Ok(()),
     }

@@ -4,6 +4,7 @@ use std::io::{Write as _, stderr};
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind, set_hook};
 use std::process::ExitCode;
 
+use crate::process::github;
 use datastore_api::panics::{describe, without_build_path};
 
 /// Runs the program. A panic, which is a bug, ends it with the exit code of a failure without a class. What the run leaves is
@@ -14,7 +15,9 @@ pub fn reporting_panics(program: impl FnOnce() -> ExitCode) -> ExitCode {
 }
 
 fn ending(program: impl FnOnce() -> ExitCode) -> ExitCode {
-    catch_unwind(AssertUnwindSafe(program)).unwrap_or(ExitCode::FAILURE)
+    let code = catch_unwind(AssertUnwindSafe(program)).unwrap_or(ExitCode::FAILURE);
+    github::end(None);
+    code
 }
 
 fn report(panic: &PanicHookInfo<'_>) {

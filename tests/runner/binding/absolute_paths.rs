@@ -63,7 +63,7 @@ async fn values_with_the_directory_of_the_plan_are_refused_in_another_checkout_a
         assert_eq!(planned.code, 0, "{source}: {}", planned.stderr);
         let refused = run("apply", moved, args, "other");
         assert_eq!(refused.code, 9, "{source}: {}", refused.stderr);
-        let expected = "and is applied in another one: output.x\n";
+        let expected = "and is applied in another one: output.x. next: ";
         assert!(refused.stderr.contains(expected), "{source}: {}", refused.stderr);
         assert!(!refused.stdout.contains("Initializing"), "{}", refused.stdout);
         let applied = run("apply", source, args, "");
@@ -159,7 +159,7 @@ async fn directory_that_another_run_holds_is_named_at_plan_and_at_apply() {
         let refused = apply();
         assert_eq!(refused.code, 9, "{}", refused.stderr);
         let cause =
-            "output.x; another run held the directory for all runs when the plan was made\n";
+            "output.x; another run held the directory for all runs when the plan was made. next: ";
         assert!(refused.stderr.contains(cause), "{}", refused.stderr);
         assert!(refused.stderr.contains("plan again when no other run works here"));
     }
@@ -170,7 +170,7 @@ async fn directory_that_another_run_holds_is_named_at_plan_and_at_apply() {
     let refused = apply();
 
     assert_eq!(refused.code, 9, "{}", refused.stderr);
-    let cause = "output.x; another run holds the plan's directory now\n";
+    let cause = "output.x; another run holds the plan's directory now. next: ";
     assert!(refused.stderr.contains(cause), "{}", refused.stderr);
     assert!(
         refused.stderr.contains("apply again when no other run works here"),

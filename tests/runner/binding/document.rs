@@ -321,7 +321,7 @@ async fn another_backend_or_state_is_refused_after_init() {
     planned.sandbox.write("lineage", "");
     let state = json!({"lineage": "m", "serial": 7});
     planned
-        .refuses(&original, "state", state, "lineage of the state: m; here it is no state\n")
+        .refuses(&original, "state", state, "lineage of the state: m; here it is no state. next: ")
         .await;
     std::fs::remove_file(planned.sandbox.work().join("lineage")).unwrap();
     let mut same = original.clone();

@@ -118,24 +118,19 @@ fn missing_things_exit_8() {
     ERROR missing is not a directory: it does not exist
 
     $ runner plan main.tf
-    ERROR the archive main.tf: it is not a tar archive
-      next: a source is a directory, a git URL, a git bundle, or a tar archive, plain or compressed with gzip or zstd
+    ERROR the archive main.tf: it is not a tar archive. next: a source is a directory, a git URL, a git bundle, or a tar archive, plain or compressed with gzip or zstd
 
     $ runner plan --layer missing.yaml
-    ERROR the layer's manifest cannot be read or written: failed to open file `missing.yaml`: No such file or directory (os error 2)
-      next: check that the file exists and can be read and written, or name another with --layer
+    ERROR the layer's manifest cannot be read or written: failed to open file `missing.yaml`: No such file or directory (os error 2). next: check that the file exists and can be read and written, or name another with --layer
 
     $ runner plan --layer main.tf
-    ERROR main.tf contains no TerraformLayer
-      next: set --layer to a file that contains a manifest with `kind: TerraformLayer`
+    ERROR main.tf contains no TerraformLayer. next: set --layer to a file that contains a manifest with `kind: TerraformLayer`
 
     $ runner plan --path missing
-    ERROR the source has no directory `missing`
-      next: name a directory inside the source with --path (in a layer: spec.path), or leave it out for the source itself
+    ERROR the source has no directory `missing`. next: name a directory inside the source with --path (in a layer: spec.path), or leave it out for the source itself
 
     $ runner plan --tool-version ~> 99.0
-    ERROR no installed version of terraform matches `~> 99.0` (requested by --tool-version), and --offline forbids network access
-      next: leave out --offline, or install the version first with `runner install`
+    ERROR no installed version of terraform matches `~> 99.0` (requested by --tool-version), and --offline forbids network access. next: leave out --offline, or install the version first with `runner install`
 
     $ runner apply
     ERROR there is no plan to apply without a datastore: name one with --datastore, a file with --plan-file, or plan and apply in one step with --no-plan

@@ -58,7 +58,7 @@ fn full_disk_is_reported_and_leaves_no_partial_install() {
         let reported =
             format!("ERROR the disk is full: no room for terraform {V} in {}", dir.display());
         assert!(ended.stderr.contains(&reported), "{size}: {ended:?}");
-        assert!(ended.stderr.contains("\n  next: free some space"), "{size}: {ended:?}");
+        assert!(ended.stderr.contains(". next: free some space"), "{size}: {ended:?}");
         let path = dir.join(V).join("terraform").display().to_string();
         let sum = format!("{}  -", Sha256::of(&binary));
         let lines: Vec<_> = ended.stdout.lines().collect();

@@ -165,7 +165,7 @@ fn program_on_path_needs_no_directory_for_tools() {
     let plan = ["plan", "--tool", "terraform", "--tool-version", V];
     let ended = run(&plan);
     assert_eq!(ended.code, 8, "{ended:?}");
-    assert!(ended.stderr.contains(&format!("ERROR {warning}\n  next: name one with --bin-dir")));
+    assert!(ended.stderr.contains(&format!("ERROR {warning}. next: name one with --bin-dir")));
     case.on_path(Terraform, V);
     let uses =
         format!("{} is used, which is terraform {V}", case.sandbox.path("bin/terraform").display());

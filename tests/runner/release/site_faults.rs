@@ -17,7 +17,7 @@ impl Case {
 /// Exit code, words, and a next step.
 fn answered_text(ended: &Ended, code: i32, words: &[&str]) {
     assert_eq!((ended.code, ended.stdout.as_str()), (code, ""), "{words:?}: {ended:?}");
-    for word in words.iter().chain(&["\n  next: "]) {
+    for word in words.iter().chain(&[". next: "]) {
         assert!(ended.stderr.contains(word), "{word}: {ended:?}");
     }
 }

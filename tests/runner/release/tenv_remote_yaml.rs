@@ -97,7 +97,7 @@ fn html_listing_may_contain_versions_as_link_text() {
     assert_eq!(ok(&case.by_file(&file("#text"), &[], &words)), "1.5.7");
     assert_eq!(ok(&case.by_file(&file("href"), &[], &words)), "9.9.9");
     let other = case.by_file(&file("title"), &[], &words);
-    refused(&other, &["/tenv/remote.yaml, terraform, part: ", "`title`", "\n  next: "]);
+    refused(&other, &["/tenv/remote.yaml, terraform, part: ", "`title`", ". next: "]);
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn invalid_remote_yaml_is_named_without_its_content() {
         ("terraform: hunter2\n", "/remote.yaml:1:12: invalid syntax"),
     ] {
         let ended = case.by_file(yaml, &[], &words);
-        refused(&ended, &[reported, "\n  next: "]);
+        refused(&ended, &[reported, ". next: "]);
         assert!(!ended.stderr.contains("hunter2"), "{ended:?}");
     }
     let ended =

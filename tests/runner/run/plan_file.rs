@@ -182,7 +182,7 @@ fn file_that_is_no_plan_is_named_with_the_next_step() {
         let ended = run_in(&sandbox, "dev", &[], &["apply", "--plan-file", file]);
         assert_eq!(ended.code, 8, "{file}: {}", ended.stderr);
         let expected =
-            format!("ERROR {file} is not a plan of terraform\n  next: nothing was applied; ");
+            format!("ERROR {file} is not a plan of terraform. next: nothing was applied; ");
         assert!(ended.stderr.contains(&expected), "{file}: {}", ended.stderr);
     }
 }
