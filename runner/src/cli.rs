@@ -9,6 +9,7 @@ mod environment;
 mod files;
 mod hints;
 mod identity;
+mod retries;
 mod show;
 pub(crate) mod telemetry;
 mod tools;
@@ -20,6 +21,7 @@ pub use classify::ClassifyArgs;
 pub use environment::{Environment, GitHub, GitHubApp, MirrorVariables, Pod, Tenv, Terminal};
 pub(crate) use files::NamedFile;
 pub use identity::{DatastoreArgs, LayerArgs, RemoteArgs};
+pub use retries::RetryArgs;
 pub use show::{LogsArgs, RunName, RunTarget, RunsArgs, ShowArgs, ShowCommon};
 pub use tools::{
     InstallArgs, ListArgs, MirrorArgs, PruneArgs, ResolveArgs, Target, TargetArgs, ToolArgs,
@@ -281,6 +283,9 @@ pub struct StartArgs {
     /// What binds an apply to its plan.
     #[command(flatten)]
     pub binding: BindingArgs,
+    /// How often failed steps are run again.
+    #[command(flatten)]
+    pub retry: RetryArgs,
     /// Where artifacts are stored. The controllers set it by other variables.
     #[command(flatten)]
     pub datastore: DatastoreArgs,
@@ -378,6 +383,9 @@ pub struct RunArgs {
     /// What binds an apply to its plan.
     #[command(flatten)]
     pub binding: BindingArgs,
+    /// How often failed steps are run again.
+    #[command(flatten)]
+    pub retry: RetryArgs,
 
     /// Where artifacts are stored.
     #[command(flatten)]

@@ -427,7 +427,8 @@ mod tests {
         let errors = Diagnostics::read(output.as_bytes()).unwrap();
         let (tool, dir) = ("terraform".to_owned(), "/code".into());
         let (workspace, step, code, stored) = (None, "plan", 1, false);
-        let error = RunError::Tool { tool, workspace, step, code, errors, dir, stored };
+        let why = Box::default();
+        let error = RunError::Tool { tool, workspace, step, code, errors, why, dir, stored };
         let failure = Failure::from(&error);
         assert!(failure.message().contains("variable \"region\" is not set"), "{failure:?}");
         assert!(failure.hint().unwrap().contains("TF_VAR_NAME"), "{failure:?}");
@@ -443,7 +444,8 @@ mod tests {
             let errors = Diagnostics::read(output.as_bytes()).unwrap();
             let (tool, dir) = ("terraform".to_owned(), "/code".into());
             let (workspace, step, code, stored) = (None, "plan", 1, false);
-            let error = RunError::Tool { tool, workspace, step, code, errors, dir, stored };
+            let why = Box::default();
+            let error = RunError::Tool { tool, workspace, step, code, errors, why, dir, stored };
             let failure = Failure::from(&error);
             let mut report = Report::new("plan", jiff::Timestamp::now());
             failure.record(&mut report);

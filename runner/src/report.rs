@@ -3,6 +3,7 @@
 
 mod applied_record;
 mod plan_times;
+mod tries;
 
 use std::collections::BTreeMap;
 use std::fmt;

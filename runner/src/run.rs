@@ -35,6 +35,7 @@ use crate::run::artifacts::{Artifacts, AttemptRequest};
 use crate::run::error::RunError;
 pub(crate) use crate::run::plan::renderings::Renderings;
 use crate::run::push::{MissingState, Unpushed};
+use crate::run::step::budget::Retries;
 use crate::run::unsent::Keeper;
 use crate::source::checkout::Source;
 use crate::source::checkout::source_id::SourceId;
@@ -121,6 +122,8 @@ pub(crate) struct Run<'a> {
     has_cut_output: bool,
     /// The killed applies of the same layer, directory or state that the lock files of an apply name.
     killed: Vec<KilledApply>,
+    /// What is left for running failed steps again.
+    retries: Retries,
 }
 
 impl<'a> Run<'a> {
@@ -151,6 +154,7 @@ impl<'a> Run<'a> {
             needs_source: false,
             has_cut_output: false,
             killed: Vec::new(),
+            retries: Retries::new(&job.retry),
         };
         if let Some(datastore) = job.datastore.clone() {
             let (signals, limit) = (signals.clone(), run.upload_grace() / 4);

@@ -24,6 +24,11 @@ mod run {
     mod upload;
 }
 
+/// Steps that fail.
+mod failure {
+    mod retries;
+}
+
 /// Runs, shown to people.
 mod show {
     mod attempt;

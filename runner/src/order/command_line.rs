@@ -15,6 +15,7 @@ use crate::order::job::{Action, Apply, Job, JobError, Named, inside, keys, sourc
 use crate::order::layer::{EffectiveSpec, Layer, LayerFile, LayerHandle, RepositorySpec};
 use crate::order::outputs::{check_outputs, ignored_paths};
 use crate::order::requested_tool::requested_tool;
+use crate::source::checkout::Source;
 use crate::tool::argv::PlanOptions;
 use crate::tool::cli_args::other_state_in;
 
@@ -93,8 +94,7 @@ impl Job {
         environment: &Environment,
         action: impl FnOnce(Option<&Layer>) -> Result<Action, JobError>,
     ) -> Result<Self, JobError> {
-        let named = args.dir.as_deref().or(args.source.as_deref());
-        let source = source(named.unwrap_or("."), args.revision.as_deref())?;
+        let source = named_source(&args)?;
         let LayerArgs { layer, name, .. } = &args.identity;
         let layer_file = match layer {
             Some(path) => Some(LayerFile::load(path, name.as_ref().map(Name::as_ref))?),
@@ -149,11 +149,18 @@ impl Job {
             strict: false,
             plan_file: args.plan_file,
             grace: args.grace,
+            retry: args.retry,
             burrito,
             pod: false,
             provider_mirror: None,
         })
     }
+}
+
+/// The source that flags name, by default the current directory.
+fn named_source(args: &RunArgs) -> Result<Source, JobError> {
+    let named = args.dir.as_deref().or(args.source.as_deref());
+    source(named.unwrap_or("."), args.revision.as_deref())
 }
 
 /// Namespace, layer and run: the flags win over the manifest, the manifest over the defaults.

@@ -123,6 +123,7 @@ impl Job {
             strict: false,
             plan_file: None,
             grace: GRACE,
+            retry: args.retry,
             ignored_paths: Vec::new(),
             burrito: true,
             pod: true,

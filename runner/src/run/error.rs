@@ -18,6 +18,7 @@ use crate::run::unsent::UnreadableRecord;
 use crate::source::error::CheckoutError;
 use crate::source::scratch::ScratchError;
 use crate::source::snapshot::SnapshotError;
+use crate::tool::diagnosis::Cause;
 use crate::tool::diagnostics::Diagnostics;
 use crate::version::VersionError;
 
@@ -38,6 +39,8 @@ pub(crate) enum RunError {
         step: &'static str,
         code: i32,
         errors: Diagnostics,
+        /// What the errors mean for the run.
+        why: Box<Cause>,
         dir: PathBuf,
         /// Whether the log goes into a datastore.
         stored: bool,

@@ -63,11 +63,12 @@ impl Run<'_> {
     ) -> Result<(), RunError> {
         let [bin, json, pretty] =
             [PLAN_FILE, renderings::JSON, renderings::PRETTY].map(|name| self.scratch.join(name));
-        drop(private_file(&bin)?);
         let options = &self.job.options;
         let before = fs::metadata(self.log.path())?.len();
         let modules = self.downloaded_modules(prepared).await?;
-        self.step_with_mirror_fallback(prepared, "plan", |tool| tool.plan(&bin, options)).await?;
+        // A plan that failed may have left a part of its file.
+        let empty = || private_file(&bin).map(drop);
+        self.step_with_retries(prepared, "plan", empty, |tool| tool.plan(&bin, options)).await?;
         self.find_mocks(prepared, before)?;
         self.record_lock_file(prepared).await?;
         self.describe_plan(prepared, &bin, named).await?;

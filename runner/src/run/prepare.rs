@@ -192,7 +192,7 @@ impl Run<'_> {
         // Terragrunt runs its own init: a separate one could fail for a dependency that allows mock outputs only for
         // plans.
         if prepared.terragrunt.is_none() {
-            self.step_with_mirror_fallback(&mut prepared, "init", init).await?;
+            self.step_with_retries(&mut prepared, "init", || Ok(()), init).await?;
             prepared.mirrored = false;
             self.record_lock_file(&prepared).await?;
             self.record_called_modules(&prepared.workspace).await?;
@@ -265,23 +265,43 @@ impl Run<'_> {
             // "A newer version is available" is of no use in a log, and the request costs time.
             env.push(("CHECKPOINT_DISABLE".to_owned(), OsString::from("1")));
         }
-        let Some(url) = &self.job.provider_mirror else { return Ok((env, false)) };
+        let is_mirrored = self.write_cli_config(tool)?;
+        if is_mirrored {
+            env.push((CLI_CONFIG.to_owned(), self.scratch.join(CLI_CONFIG_FILE).into()));
+        }
+        Ok((env, is_mirrored))
+    }
+
+    /// Writes the user's CLI configuration with the provider mirror, if there is one and it can be used.
+    fn write_cli_config(&self, tool: ToolName) -> Result<bool, RunError> {
+        let Some(url) = &self.job.provider_mirror else { return Ok(false) };
         match with_mirror(url, &own_files(self.environment, tool)) {
             Ok(config) => {
-                let file = self.scratch.join("config.tfrc");
-                private_file(&file)?.write_all(config.as_bytes())?;
-                env.push((CLI_CONFIG.to_owned(), file.into()));
-                Ok((env, true))
+                private_file(&self.scratch.join(CLI_CONFIG_FILE))?.write_all(config.as_bytes())?;
+                Ok(true)
             }
             Err(why) => {
                 let line = format!("the provider mirror is not used: {why}");
                 tracing::warn!("{line}");
                 self.log.line(&line)?;
-                Ok((env, false))
+                Ok(false)
             }
         }
     }
+
+    /// Reads the user's CLI configuration again, whose tokens may have been renewed.
+    pub(super) fn refresh_cli_config(&self, prepared: &mut Prepared) -> Result<(), RunError> {
+        let is_own = |(name, _): &(String, OsString)| name == CLI_CONFIG;
+        if prepared.env.iter().any(is_own) && !self.write_cli_config(prepared.installed.tool)? {
+            prepared.mirrored = false;
+            prepared.env.retain(|variable| !is_own(variable));
+        }
+        Ok(())
+    }
 }
+
+/// The CLI configuration with the provider mirror, in the private directory.
+const CLI_CONFIG_FILE: &str = "config.tfrc";
 
 /// The variable that names the tool's CLI configuration.
 pub(super) const CLI_CONFIG: &str = "TF_CLI_CONFIG_FILE";

@@ -1,5 +1,8 @@
 //! One step of a run: the tool is run once, and its exit is checked. Which steps a run has is not known here.
 
+pub(super) mod budget;
+mod retry;
+
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
@@ -122,9 +125,12 @@ impl Run<'_> {
             return Err(RunError::Stopped(signal));
         }
         let errors = Diagnostics::read(self.log.reader(before)?)?;
+        let mut why = Box::new(self.retries.cause(self.log.reader(before)?)?);
+        // What is missing of an output may be an error that is not transient.
+        why.is_retryable &= exit.incomplete.is_none();
         let (code, dir) = (exit.code(), dir.to_owned());
         let stored = self.artifacts.is_some();
-        Err(RunError::Tool { tool, workspace, step, code, errors, dir, stored })
+        Err(RunError::Tool { tool, workspace, step, code, errors, why, dir, stored })
     }
 
     /// The workspace, if a command of the tool has to name it: one of `TF_WORKSPACE`, or another than the default.

@@ -3,6 +3,7 @@
 //! `diagnostics.rs` reads errors in an output. This room matches each of them with rules, which are data
 //! (`diagnosis/rules/*.yaml` and `--rules`), and decides what they mean together.
 
+mod cause;
 mod class;
 mod command;
 mod error;
@@ -12,8 +13,11 @@ mod rule_file;
 mod rules;
 mod verdict;
 
+pub(crate) use cause::Cause;
 pub(crate) use command::classify;
 pub(crate) use error::ClassifyError;
+pub(crate) use rules::Rules;
+pub(crate) use verdict::Verdict;
 
 #[cfg(test)]
 mod tests;

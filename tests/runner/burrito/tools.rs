@@ -254,6 +254,49 @@ async fn rn14_terragrunt_repeats_a_step_without_the_unreachable_mirror() {
     assert_eq!((count("init"), count("plan"), count("apply")), (0, 2, 2), "{calls:?}");
 }
 
+/// The run without the mirror is no retry. Each try gets the tool's own configuration, with its tokens, as it is then.
+#[tokio::test(flavor = "multi_thread")]
+async fn rn14_run_without_the_mirror_uses_no_retry_and_a_retry_reads_the_configuration_again() {
+    let tenant = tenant!("mirrorretry");
+    let own = tenant.sandbox.path("terraformrc");
+    let script = "echo \"$STEP $(grep -c renewed \"$TF_CLI_CONFIG_FILE\") ${TF_CLI_CONFIG_FILE##*/}\" >> $HOME/seen
+         BUSY='429 Too Many Requests, try again in 1 seconds'
+         case $(wc -l < $HOME/seen) in
+             1) printf '\\nError: Failed to query available provider packages\\n\\n' >&2; exit 1;;
+             2) printf '\\nError: reading: %s\\n\\n' \"$BUSY\" >&2; exit 1;;
+         esac";
+    let tenant = tenant.fake(script);
+    tenant.ready(json!({})).await;
+    tenant.run("plan-1", json!({})).await;
+    let with = [MIRROR_DOWN.as_slice(), &[("PLANCHA_RETRIES", "1")]].concat();
+    let ended = tenant.start_with("plan", "plan-1", &with);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let seen = || std::fs::read_to_string(tenant.sandbox.path("home/seen")).unwrap();
+    let (direct, mirrored) = ("0 terraformrc", "0 config.tfrc");
+    let steps = ["plan", "show", "show"].map(|step| format!("{step} {direct}\n")).concat();
+    assert_eq!(seen(), format!("init {mirrored}\ninit {direct}\ninit {direct}\n{steps}"));
+
+    // With a mirror that answers, the configuration is the runner's own.
+    std::fs::remove_file(tenant.sandbox.path("home/seen")).unwrap();
+    let script = format!(
+        "echo \"$STEP $(grep -c renewed \"$TF_CLI_CONFIG_FILE\") ${{TF_CLI_CONFIG_FILE##*/}}\" >> $HOME/seen
+         if [ $(wc -l < $HOME/seen) = 1 ]; then
+             printf 'credentials \"h.example.com\" {{\\n  token = \"renewed\"\\n}}\\n' >> {own}
+             printf '\\nError: reading: 429 Too Many Requests, try again in 1 seconds\\n\\n' >&2; exit 1
+         fi",
+        own = own.display()
+    );
+    let tenant = tenant.fake(&script);
+    tenant.run("plan-2", json!({})).await;
+    let ended = tenant.start_with("plan", "plan-2", &with);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let seen = std::fs::read_to_string(tenant.sandbox.path("home/seen")).unwrap();
+    assert!(
+        seen.starts_with("init 0 config.tfrc\ninit 1 config.tfrc\nplan 1 config.tfrc\n"),
+        "{seen}"
+    );
+}
+
 /// A provisioner may have printed the message.
 #[tokio::test(flavor = "multi_thread")]
 async fn apply_of_terragrunt_that_has_started_is_not_repeated_without_the_mirror() {

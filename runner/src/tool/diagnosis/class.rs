@@ -5,7 +5,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 /// A class of failures. If several errors end a run, the first class of this list that one of them has is that of the run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Class {
     /// The state is locked.
@@ -23,6 +25,7 @@ pub(crate) enum Class {
     /// The same may succeed later.
     Transient,
     /// No rule knows it.
+    #[default]
     Unknown,
 }
 

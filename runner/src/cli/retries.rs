@@ -1,0 +1,19 @@
+//! Arguments about failures of the tool.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::cli::duration;
+
+/// How often failed steps of the tool are run again.
+#[derive(Clone, Debug, Args)]
+pub struct RetryArgs {
+    /// How often a step whose errors are all transient is run again; 0 turns this off [default: 5 for init and for plan].
+    /// An apply is not run again
+    #[arg(long, env = "PLANCHA_RETRIES", help_heading = "Retries", value_name = "N")]
+    pub retries: Option<u32>,
+    /// Limit of the time that all of these retries take, with the pauses before them
+    #[arg(long, env = "PLANCHA_RETRY_TIMEOUT", help_heading = "Retries", value_name = "DURATION", default_value = "15m", value_parser = duration)]
+    pub retry_timeout: Duration,
+}
