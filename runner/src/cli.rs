@@ -9,6 +9,7 @@ mod environment;
 mod files;
 mod hints;
 mod identity;
+mod limits;
 mod retries;
 mod show;
 pub(crate) mod telemetry;
@@ -21,6 +22,7 @@ pub use classify::ClassifyArgs;
 pub use environment::{Environment, GitHub, GitHubApp, MirrorVariables, Pod, Tenv, Terminal};
 pub(crate) use files::NamedFile;
 pub use identity::{DatastoreArgs, LayerArgs, RemoteArgs};
+pub use limits::LimitArgs;
 pub use retries::RetryArgs;
 pub use show::{LogsArgs, RunName, RunTarget, RunsArgs, ShowArgs, ShowCommon};
 pub use tools::{
@@ -73,9 +75,9 @@ Exit codes:
     1  failed, unclassified                 9  integrity: signature, digest or plan mismatch
     2  changes pending (plan, only with    10  the datastore: unreachable, refused, lost upload
        --detailed-exitcode)                64  usage
-    4  state locked by another process    130  interrupted by SIGINT
-    5  credentials (401, 403)             143  interrupted by SIGTERM or SIGHUP
-    6  network, retries used up";
+    4  state locked by another process     11  a time limit
+    5  credentials (401, 403)             130  interrupted by SIGINT
+    6  network, retries used up           143  interrupted by SIGTERM or SIGHUP";
 
 impl Cli {
     /// Parses the command line. `Err` is the exit code after help was shown, or after a usage error (64).
@@ -286,6 +288,9 @@ pub struct StartArgs {
     /// How often failed steps are run again.
     #[command(flatten)]
     pub retry: RetryArgs,
+    /// How long the run may take.
+    #[command(flatten)]
+    pub limits: LimitArgs,
     /// Where artifacts are stored. The controllers set it by other variables.
     #[command(flatten)]
     pub datastore: DatastoreArgs,
@@ -402,6 +407,9 @@ pub struct RunArgs {
     /// Time from the first signal until the tool is killed (90s, 5m)
     #[arg(long, env = "PLANCHA_GRACE", value_name = "DURATION", default_value = "5m", value_parser = time_limit)]
     pub grace: Duration,
+    /// How long the run may take.
+    #[command(flatten)]
+    pub limits: LimitArgs,
 }
 
 /// The run, and perhaps the attempt, that holds a plan.

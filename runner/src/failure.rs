@@ -8,6 +8,7 @@ pub(crate) mod last_line;
 mod order;
 mod plan;
 mod show;
+mod step;
 mod tool;
 
 use std::error::Error;
@@ -16,14 +17,13 @@ use std::path::{Path, PathBuf};
 
 use datastore_api::chain;
 
-use crate::failure::advice::Command;
 use crate::process::Stop;
 use crate::report::{Outcome, Report};
 use crate::run::artifacts::OpenError;
 use crate::run::error::{AppliedError, RunError};
 use crate::source::scratch::ScratchError;
 use crate::source::snapshot::SnapshotError;
-use crate::tool::diagnostics::{Diagnostic, Diagnostics};
+use crate::tool::diagnostics::Diagnostic;
 
 /// A run, or another command, that failed.
 #[derive(Clone, Debug)]
@@ -60,6 +60,8 @@ pub(crate) enum Kind {
     Integrity,
     Datastore,
     Usage,
+    /// A limit of time was reached.
+    Timeout,
     Stopped(Stop),
 }
 
@@ -83,6 +85,7 @@ impl Failure {
             Kind::Config => 8,
             Kind::Integrity => 9,
             Kind::Datastore => 10,
+            Kind::Timeout => 11,
             Kind::Usage => 64,
             Kind::Stopped(Stop::Interrupt) => 130,
             Kind::Stopped(Stop::Terminate | Stop::Hangup) => 143,
@@ -98,6 +101,7 @@ impl Failure {
             Kind::Credentials => "auth",
             Kind::Network => "transient",
             Kind::Config | Kind::Usage => "config",
+            Kind::Timeout => "timeout",
             Kind::Stopped(_) => "interrupted",
         }
     }
@@ -176,13 +180,8 @@ impl From<&RunError> for Failure {
             RunError::Applied(AppliedError::Unsent { hint, .. }) => {
                 Self::new(Kind::Datastore, error).with_hint(hint)
             }
-            RunError::Tool { tool, workspace, errors, dir, stored, .. } => {
-                let tool = Command::new(tool, workspace.as_deref());
-                Self::of_tool(error, (errors, dir), &advice::after(&tool, errors, dir, *stored))
-            }
-            RunError::Killed { tool, workspace, step, stop, .. } => {
-                let hint = advice::after_kill(&Command::new(tool, workspace.as_deref()), step);
-                Self::of_kill(error, *stop, &hint)
+            RunError::Tool { .. } | RunError::Killed { .. } | RunError::TimedOut { .. } => {
+                Self::of_step(error)
             }
             RunError::Scratch(cause) => scratch_failure(cause, error),
             RunError::Plan(_) => Self::new(Kind::Unclassified, error),
@@ -227,27 +226,9 @@ impl Failure {
         Self::new(Kind::Config, error).with_hint(hint)
     }
 
-    /// The tool was killed.
-    fn of_kill(error: &RunError, stop: Option<Stop>, hint: &str) -> Self {
-        Self::new(stop.map_or(Kind::Unclassified, Kind::Stopped), error).with_hint(hint)
-    }
-
     /// An order that may be another one than the order that was applied.
     fn of_order(error: &RunError, next: &str) -> Self {
         Self::new(Kind::Integrity, error).with_hint(&format!("nothing was applied; {next}"))
-    }
-
-    /// The tool failed. If another process holds the state's lock, the message names it.
-    fn of_tool(error: &RunError, (errors, dir): (&Diagnostics, &Path), hint: &str) -> Self {
-        let lock = advice::held_lock(errors);
-        let kind = if lock.is_some() { Kind::Locked } else { Kind::Unclassified };
-        let failure = Self::new(kind, error).with_hint(hint);
-        let message = match lock {
-            Some(lock) if !lock.is_empty() => format!("{}: {lock}", failure.message),
-            _ => failure.message,
-        };
-        let errors = errors.iter().cloned().collect();
-        Self { message, errors, dir: Some(dir.to_owned()), ..failure }
     }
 }
 

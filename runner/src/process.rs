@@ -11,6 +11,7 @@ mod capture;
 pub(crate) mod github;
 pub mod guard;
 pub mod init;
+pub(crate) mod limits;
 mod log;
 mod pager;
 pub(crate) mod panics;
@@ -24,6 +25,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,6 +37,7 @@ use tokio::process::{Child, Command};
 
 use crate::process::capture::Capture;
 use crate::process::guard::Guard;
+use crate::process::limits::{Limits, Reached, Watch};
 pub(crate) use crate::process::log::{Log, private_file};
 use crate::process::log::{OutputFile, Screen};
 pub(crate) use crate::process::pager::Pager;
@@ -108,6 +111,8 @@ pub(crate) struct ExitReport {
     pub(crate) status: ExitStatus,
     /// The signal that was passed on to it while it ran.
     pub(crate) stop: Option<Stop>,
+    /// The limit that it had reached when it was stopped.
+    pub(crate) limit: Option<Reached>,
     /// Whether it had to be killed.
     pub(crate) killed: bool,
     /// How long it ran.
@@ -130,12 +135,13 @@ pub(crate) fn forbid_core_dumps() -> io::Result<()> {
     Ok(setrlimit(Resource::RLIMIT_CORE, 0, 0)?)
 }
 
-/// Runs a program to its end. A signal to the runner becomes one SIGINT to the program's group. If the program has not
-/// ended within `grace` after that, the group is killed.
+/// Runs a program to its end. A signal to the runner, or a limit, becomes one SIGINT to the program's group. If the program
+/// has not ended within `grace` after that, the group is killed.
 pub(crate) async fn run(
     program: &Program,
     output: Output<'_>,
     signals: &Signals,
+    limits: &Limits<'_>,
     grace: Duration,
 ) -> io::Result<ExitReport> {
     let (log, screen, to) = match output {
@@ -144,6 +150,7 @@ pub(crate) async fn run(
         Output::LogOnly(log) => (log, Screen::Nowhere, None),
     };
     let mut file = OutputFile::create(log)?;
+    let mut watch = Watch::new(limits, log, to)?;
     let started = Instant::now();
     let peak_before = children_peak();
     let (mut child, capture) = {
@@ -157,20 +164,26 @@ pub(crate) async fn run(
     let group = Group::of(&child, signals);
     let following = log.follow(&file, screen)?;
     let mut sampled = None;
-    let waited = wait(&mut child, &group, signals, grace, &mut sampled);
+    let waited = wait(&mut child, &group, signals, &mut watch, grace, &mut sampled);
     let (waited, captured) = match capture {
         Some(capture) => capture.until(waited).await,
         None => (waited.await, Ok(())),
     };
-    let (status, stop, killed) = waited?;
-    let followed = following.finish(if stop.is_none() { UNREAD } else { UNREAD_AFTER_STOP }).await;
+    let (status, cause, killed) = waited?;
+    let followed = following.finish(if cause.is_none() { UNREAD } else { UNREAD_AFTER_STOP }).await;
     if !status.success() && matches!(output, Output::Tee(_)) {
         file.keep();
     }
     let peak = children_peak();
+    let (stop, limit) = match cause {
+        Some(Cause::Signal(stop)) => (Some(stop), None),
+        Some(Cause::Limit(limit)) => (None, Some(limit)),
+        None => (None, None),
+    };
     Ok(ExitReport {
         status,
         stop,
+        limit,
         killed,
         took: started.elapsed(),
         rss_peak: if peak > peak_before { peak } else { sampled },
@@ -227,14 +240,22 @@ impl Drop for Group {
     }
 }
 
+/// Why a program was stopped.
+enum Cause {
+    Signal(Stop),
+    Limit(Reached),
+}
+
 async fn wait(
     child: &mut Child,
     group: &Group,
     signals: &Signals,
+    watch: &mut Watch<'_>,
     grace: Duration,
     sampled: &mut Option<u64>,
-) -> io::Result<(ExitStatus, Option<Stop>, bool)> {
-    let stop = {
+) -> io::Result<(ExitStatus, Option<Cause>, bool)> {
+    let cause = {
+        let mut reached = pin!(watch.reached(group.id));
         let mut sample = tokio::time::interval(SAMPLE);
         loop {
             tokio::select! {
@@ -243,17 +264,18 @@ async fn wait(
                     group.release();
                     return Ok((status?, None, false));
                 }
-                stop = signals.wait() => break stop,
+                stop = signals.wait() => break Cause::Signal(stop),
+                limit = &mut reached => break Cause::Limit(limit),
                 _ = sample.tick() => *sampled = (*sampled).max(group.id.and_then(resident_peak)),
             }
         }
     };
     group.interrupt()?;
     if let Ok(status) = tokio::time::timeout(grace, child.wait()).await {
-        return Ok((status?, Some(stop), false));
+        return Ok((status?, Some(cause), false));
     }
     group.signal(Signal::SIGKILL)?;
-    Ok((child.wait().await?, Some(stop), true))
+    Ok((child.wait().await?, Some(cause), true))
 }
 
 /// Starts the program. A binary that was installed a moment ago may still be held open for writing by

@@ -14,7 +14,7 @@ pub(crate) mod plan_summary;
 mod prepare;
 mod push;
 mod snapshot;
-mod step;
+pub(crate) mod step;
 pub(crate) mod stored_plan;
 mod unpushed;
 pub(crate) mod unsent;

@@ -10,3 +10,4 @@ pub(crate) mod file_names;
 pub(crate) mod path_dir;
 pub(crate) mod provider_mirror;
 pub(crate) mod terragrunt;
+pub(crate) mod waiting;

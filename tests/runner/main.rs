@@ -59,6 +59,7 @@ mod binding {
 mod interruption {
     mod datastore_responses;
     mod killed_runner;
+    mod limits;
     mod orphaned_tool;
     mod signals;
     mod silent_datastore;

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use crate::process::quoted;
+use crate::run::step::limits::TimedOut;
 use crate::tool::diagnostics::{Diagnostic, Diagnostics};
 
 /// A command of the tool, which names the workspace unless that is the default one without being named.
@@ -176,6 +177,25 @@ pub(super) fn after_kill(tool: &Command<'_>, step: &str) -> String {
         format!(
             "the state may still be locked: check that nothing else uses it, unlock it with `{unlock}` (the error of \
              the next run or the backend names the ID), and run again"
+        )
+    }
+}
+
+/// What to do after the tool has reached a limit in this step.
+pub(super) fn after_limit(tool: &Command<'_>, step: &str, end: &TimedOut) -> String {
+    if end.is_killed() {
+        return after_kill(tool, step);
+    }
+    let flag = end.flag();
+    if step == "apply" {
+        format!(
+            "the apply has ended early, and its state is that of the resources: find out what it waited for, or give it \
+             more time with {flag}; then plan again, and apply the new plan"
+        )
+    } else {
+        format!(
+            "find out what it waited for (credentials, network, the backend's lock), or give it more time with {flag}, \
+             and run again"
         )
     }
 }

@@ -113,14 +113,7 @@ impl Job {
         let workspace = environment.tf_workspace.clone().filter(|name| !name.is_empty());
         Ok(Self {
             apply_command: Some(ApplyCommand::new(&args, &source, workspace, burrito)),
-            named: Named {
-                plan: plan_is_named,
-                run: args.run.is_some(),
-                source: args.dir.is_some() || args.source.is_some(),
-                tool: args.tool,
-                version: args.tool_version.clone(),
-                terragrunt: args.terragrunt.clone(),
-            },
+            named: named(&args, plan_is_named),
             terragrunt: requested_terragrunt(&args, layer),
             ignored_paths: ignored_paths(&args, environment),
             action,
@@ -150,6 +143,7 @@ impl Job {
             plan_file: args.plan_file,
             grace: args.grace,
             retry: args.retry,
+            limits: args.limits,
             burrito,
             pod: false,
             provider_mirror: None,
@@ -161,6 +155,18 @@ impl Job {
 fn named_source(args: &RunArgs) -> Result<Source, JobError> {
     let named = args.dir.as_deref().or(args.source.as_deref());
     source(named.unwrap_or("."), args.revision.as_deref())
+}
+
+/// What the flags name explicitly.
+fn named(args: &RunArgs, plan_is_named: bool) -> Named {
+    Named {
+        plan: plan_is_named,
+        run: args.run.is_some(),
+        source: args.dir.is_some() || args.source.is_some(),
+        tool: args.tool,
+        version: args.tool_version.clone(),
+        terragrunt: args.terragrunt.clone(),
+    }
 }
 
 /// Namespace, layer and run: the flags win over the manifest, the manifest over the defaults.

@@ -9,7 +9,7 @@ use datastore_api::{Attempt, Client, RunKey};
 
 use crate::basis::binding::{KeyError, SigningKey, VerifyKey};
 use crate::basis::place::PlanPlace;
-use crate::cli::{BindingArgs, PlanName, RetryArgs, SnapshotMode, ToolArgs};
+use crate::cli::{BindingArgs, LimitArgs, PlanName, RetryArgs, SnapshotMode, ToolArgs};
 use crate::order::apply_command::ApplyCommand;
 use crate::order::layer::{ClusterError, LayerError, LayerHandle};
 use crate::report::Outcome;
@@ -78,6 +78,8 @@ pub(crate) struct Job {
     pub(crate) grace: Duration,
     /// How often failed steps are run again.
     pub(crate) retry: RetryArgs,
+    /// Limits of time.
+    pub(crate) limits: LimitArgs,
     /// Files that the runner writes beside the code, as absolute paths. They are no changes of the code.
     pub(crate) ignored_paths: Vec<PathBuf>,
     /// Whether the program was called as `burrito`. It then tolerates what Burrito's runner tolerates.

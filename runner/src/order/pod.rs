@@ -87,8 +87,7 @@ impl Job {
         let (signing_key, verify_key) = keys(&args.binding, &action)?;
         let mut tools = args.tools;
         tools.bin_dir.get_or_insert_with(|| PathBuf::from(BIN_DIR));
-        let path = order.layer.spec.path.as_deref().unwrap_or_default();
-        let path = inside(Path::new(path), "the layer's spec.path")?;
+        let path = working_path(&order)?;
         let repository = repository.spec.url().and_then(place::repository);
         Ok(Self {
             action,
@@ -124,6 +123,7 @@ impl Job {
             plan_file: None,
             grace: GRACE,
             retry: args.retry,
+            limits: args.limits,
             ignored_paths: Vec::new(),
             burrito: true,
             pod: true,
@@ -137,6 +137,12 @@ impl Job {
             run,
         })
     }
+}
+
+/// The layer's working directory inside the source.
+fn working_path(order: &Order) -> Result<PathBuf, JobError> {
+    let path = order.layer.spec.path.as_deref().unwrap_or_default();
+    inside(Path::new(path), "the layer's spec.path")
 }
 
 /// The value of a variable that the controllers always set.

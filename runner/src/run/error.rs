@@ -13,6 +13,7 @@ use crate::release::ReleaseError;
 use crate::run::artifacts::OpenError;
 use crate::run::plan_summary::PlanError;
 use crate::run::push::{ErroredState, MissingState, Unpushed};
+use crate::run::step::limits::TimedOut;
 use crate::run::stored_plan::StoredPlanError;
 use crate::run::unsent::UnreadableRecord;
 use crate::source::error::CheckoutError;
@@ -54,6 +55,14 @@ pub(crate) enum RunError {
         end: String,
         /// The signal that asked the runner to stop, if one did.
         stop: Option<Stop>,
+    },
+    #[error("{tool} {step} {end}")]
+    TimedOut {
+        tool: String,
+        /// The workspace, if a command of the tool has to name it.
+        workspace: Option<String>,
+        step: &'static str,
+        end: Box<TimedOut>,
     },
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -118,6 +127,16 @@ pub(crate) enum RunError {
     Io(#[from] std::io::Error),
     #[error("stopped by {0}")]
     Stopped(Stop),
+}
+
+impl RunError {
+    /// Whether a signal or a limit has ended the run: nothing else is tried then.
+    pub(crate) fn is_stop(&self) -> bool {
+        matches!(
+            self,
+            Self::Stopped(_) | Self::Killed { stop: Some(_), .. } | Self::TimedOut { .. }
+        )
+    }
 }
 
 /// A kept record of an apply cannot be read, and may be that of this apply.

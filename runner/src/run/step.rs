@@ -1,6 +1,7 @@
 //! One step of a run: the tool is run once, and its exit is checked. Which steps a run has is not known here.
 
 pub(super) mod budget;
+pub(crate) mod limits;
 mod retry;
 
 use std::io;
@@ -17,6 +18,7 @@ use crate::report::StateLock;
 use crate::run::Run;
 use crate::run::error::RunError;
 use crate::run::prepare::{CLI_CONFIG, Prepared};
+use crate::run::step::limits::TimedOut;
 use crate::tool::argv::Tool;
 use crate::tool::diagnostics::{self, Diagnostics};
 
@@ -71,10 +73,12 @@ impl Run<'_> {
             return Err(RunError::Stopped(stop));
         }
         let before = fs::metadata(self.log.path())?.len();
-        let exit = process::run(program, output, self.signals, self.job.grace).await?;
-        self.report.add_step(step, exit.took, exit.code(), exit.rss_peak);
         // The name of terragrunt, where it runs the tool.
         let tool = program.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let name = format!("{tool} {step}");
+        let limits = limits::of_step(self.job.limits, step, &name);
+        let exit = process::run(program, output, self.signals, &limits, self.job.grace).await?;
+        self.report.add_step(step, exit.took, exit.code(), exit.rss_peak);
         let checked = self.check_exit((&tool, &program.dir), step, &exit, before);
         if step != "apply" {
             self.log.remove_output();
@@ -105,8 +109,8 @@ impl Run<'_> {
     ) -> Result<(), RunError> {
         // 2 is a plan with changes, where TF_CLI_ARGS_plan asks for detailed exit codes.
         let success = exit.status.success() || (step == "plan" && exit.status.code() == Some(2));
-        // An apply that succeeded in spite of a signal has succeeded.
-        if success && (exit.stop.is_none() || step == "apply") {
+        // An apply that succeeded in spite of a signal or a limit has succeeded.
+        if success && (exit.stop.is_none() && exit.limit.is_none() || step == "apply") {
             return Ok(());
         }
         let output = self.log.since(before)?;
@@ -118,6 +122,11 @@ impl Run<'_> {
             self.report.state_lock = StateLock::Held;
         }
         let (tool, workspace) = (tool.to_owned(), self.named_workspace());
+        if let Some(reached) = &exit.limit {
+            let killed_after = exit.killed.then_some(self.job.grace);
+            let end = Box::new(TimedOut::new(reached.clone(), killed_after));
+            return Err(RunError::TimedOut { tool, workspace, step, end });
+        }
         if let Some(end) = killed_by(exit, self.job.grace) {
             return Err(RunError::Killed { tool, workspace, step, end, stop: exit.stop });
         }

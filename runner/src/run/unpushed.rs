@@ -110,9 +110,7 @@ impl Run<'_> {
             Ok(()) => StateContents::read(&file).map_err(|error| {
                 format!("the output of `state pull` is no state: {}", scratch::reason(&error))
             }),
-            Err(stopped @ (RunError::Stopped(_) | RunError::Killed { stop: Some(_), .. })) => {
-                return Err(stopped);
-            }
+            Err(stopped) if stopped.is_stop() => return Err(stopped),
             Err(error) => Err(chain(&error)),
         };
         unless_missing(fs::remove_file(file))?;

@@ -130,9 +130,7 @@ impl Run<'_> {
         let file = self.scratch.join("terragrunt-info");
         let runs_in = match self.step_into("info", &program, &file).await {
             Ok(()) => terragrunt::working_dir(&fs::read(&file)?),
-            Err(stopped @ (RunError::Stopped(_) | RunError::Killed { stop: Some(_), .. })) => {
-                return Err(stopped);
-            }
+            Err(stopped) if stopped.is_stop() => return Err(stopped),
             Err(_) => None,
         };
         if runs_in.is_none() {

@@ -10,6 +10,7 @@ use std::time::Duration;
 use fs_err as fs;
 use secrecy::ExposeSecret as _;
 
+use crate::process::limits::Limits;
 use crate::process::{self, Log, Output, Program};
 use crate::source::checkout::context::CheckoutContext;
 use crate::source::copy;
@@ -359,7 +360,8 @@ impl Git<'_> {
         let program = program(dir, args, self.source.env(self.context));
         let program = Program { lock: Some(Arc::clone(&self.lock)), ..program };
         let output = Output::LogOnly(&self.log);
-        let ended = process::run(&program, output, self.context.signals, GRACE).await;
+        let ended =
+            process::run(&program, output, self.context.signals, &Limits::NONE, GRACE).await;
         let ended = ended.map_err(|error| CheckoutError::Git { reason: error.to_string() })?;
         match ended.stop {
             Some(stop) => Err(CheckoutError::Stopped(stop)),

@@ -1,0 +1,20 @@
+//! The arguments that limit a run in time.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::cli::time_limit;
+
+/// Limits of time.
+#[derive(Clone, Copy, Debug, Default, Args)]
+#[command(next_help_heading = "Limits")]
+pub struct LimitArgs {
+    /// Stop the tool if one of its steps (init, plan, show, apply) takes longer (90s, 1h)
+    #[arg(long, env = "PLANCHA_STEP_TIMEOUT", value_name = "DURATION", value_parser = time_limit)]
+    pub step_timeout: Option<Duration>,
+    /// Stop the tool if it makes no progress for this time: no output but `Still creating...` and the like, and less
+    /// than 1 % CPU [default: 15m for init and plan; an apply is only warned of]
+    #[arg(long, env = "PLANCHA_IDLE_TIMEOUT", value_name = "DURATION", value_parser = time_limit)]
+    pub idle_timeout: Option<Duration>,
+}
