@@ -85,7 +85,7 @@ impl Failure {
             Kind::Config => 8,
             Kind::Integrity => 9,
             Kind::Datastore => 10,
-            Kind::Timeout => 11,
+            Kind::Timeout | Kind::Stopped(Stop::Timeout(_)) => 11,
             Kind::Usage => 64,
             Kind::Stopped(Stop::Interrupt) => 130,
             Kind::Stopped(Stop::Terminate | Stop::Hangup) => 143,
@@ -101,14 +101,14 @@ impl Failure {
             Kind::Credentials => "auth",
             Kind::Network => "transient",
             Kind::Config | Kind::Usage => "config",
-            Kind::Timeout => "timeout",
+            Kind::Timeout | Kind::Stopped(Stop::Timeout(_)) => "timeout",
             Kind::Stopped(_) => "interrupted",
         }
     }
 
     fn outcome(&self) -> Outcome {
         match self.kind {
-            Kind::Stopped(_) => Outcome::Interrupted,
+            Kind::Stopped(Stop::Interrupt | Stop::Terminate | Stop::Hangup) => Outcome::Interrupted,
             _ => Outcome::Failed,
         }
     }
@@ -215,7 +215,7 @@ impl From<&RunError> for Failure {
             RunError::OtherOrder { next, .. } => Self::of_order(error, next),
             RunError::PrintsOnly { .. } => Self::of_config(error, PRINTS_ONLY),
             RunError::NoOrderKeys => Self::of_config(error, NO_ORDER_KEYS),
-            RunError::Stopped(stop) => Self::new(Kind::Stopped(*stop), error),
+            RunError::Stopped(stop) => Self::of_stop(*stop, error),
         }
     }
 }

@@ -29,6 +29,7 @@ pub mod fuzz {
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use jiff::Timestamp;
 
@@ -62,24 +63,27 @@ async fn execute_command(command: Command, burrito: bool, environment: &Environm
     match command {
         Command::Plan(mut args) => {
             let outputs = Outputs::of(&args.run, environment);
+            let limit = args.run.limits.timeout;
             let job = async {
                 pipes::read(args.run.files(false)).await?;
                 Ok(Job::plan(*args, burrito, environment).await?)
             };
-            execute("plan", Box::pin(job), environment, outputs).await
+            execute("plan", Box::pin(job), environment, outputs, limit).await
         }
         Command::Apply(mut args) => {
             let outputs = Outputs::of(&args.run, environment);
+            let limit = args.run.limits.timeout;
             let job = async {
                 pipes::read(args.run.files(true)).await?;
                 Ok(Job::apply(*args, burrito, environment).await?)
             };
-            execute("apply", Box::pin(job), environment, outputs).await
+            execute("apply", Box::pin(job), environment, outputs, limit).await
         }
         Command::Start(args) => {
+            let limit = args.limits.timeout;
             let job = Box::pin(Job::start(args, environment));
             let action = environment.pod.action.clone().unwrap_or_else(|| "start".to_owned());
-            execute(&action, job, environment, Outputs::default()).await
+            execute(&action, job, environment, Outputs::default(), limit).await
         }
         Command::Upload(args) => exit_code(run::unsent::upload(&args, environment).await),
         Command::Runs(args) => exit_code(Box::pin(show::runs(&args, environment)).await),
@@ -154,15 +158,16 @@ impl Outputs {
     }
 }
 
-/// Plans or applies: makes the job, runs it, and publishes the report.
+/// Plans or applies: makes the job, runs it, and publishes the report. It is stopped after `limit`.
 async fn execute(
     action: &str,
     job: impl Future<Output = Result<Job, Rejected>>,
     environment: &Environment,
     mut outputs: Outputs,
+    limit: Option<Duration>,
 ) -> u8 {
     let report = Report::new(action, Timestamp::now());
-    let listening = start_output(environment).and_then(|()| Signals::listen());
+    let listening = start_output(environment).and_then(|()| Signals::listen(limit));
     let signals = match listening {
         Ok(signals) => signals,
         Err(error) => {

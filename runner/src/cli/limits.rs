@@ -10,6 +10,9 @@ use crate::cli::time_limit;
 #[derive(Clone, Copy, Debug, Default, Args)]
 #[command(next_help_heading = "Limits")]
 pub struct LimitArgs {
+    /// Stop the run, as a signal would, if it takes longer (90s, 1h)
+    #[arg(long, env = "PLANCHA_TIMEOUT", value_name = "DURATION", value_parser = time_limit)]
+    pub timeout: Option<Duration>,
     /// Stop the tool if one of its steps (init, plan, show, apply) takes longer (90s, 1h)
     #[arg(long, env = "PLANCHA_STEP_TIMEOUT", value_name = "DURATION", value_parser = time_limit)]
     pub step_timeout: Option<Duration>,

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::failure::advice::{self, Command};
 use crate::failure::{Failure, Kind};
+use crate::process::Stop;
 use crate::run::error::RunError;
 use crate::tool::diagnostics::Diagnostics;
 
@@ -25,6 +26,17 @@ impl Failure {
                 Self::new(Kind::Timeout, error).with_hint(&advice::after_limit(&tool, step, end))
             }
             _ => Self::new(Kind::Unclassified, error),
+        }
+    }
+
+    /// A signal, or the limit of the run.
+    pub(super) fn of_stop(stop: Stop, error: &RunError) -> Self {
+        let failure = Self::new(Kind::Stopped(stop), error);
+        match stop {
+            Stop::Timeout(_) => failure.with_hint(
+                "`steps` in run.json says how long each step took: give the run more time with --timeout, and run again",
+            ),
+            Stop::Interrupt | Stop::Terminate | Stop::Hangup => failure,
         }
     }
 

@@ -1,9 +1,11 @@
 //! The signals that stop the runner, and the time limit for the remaining work after one.
 
+use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use std::{fmt, io};
 
+use datastore_api::HumanDuration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -22,15 +24,20 @@ pub(crate) enum Stop {
     Terminate,
     /// SIGHUP: its terminal was closed.
     Hangup,
+    /// No signal: the run has reached its limit of time (`--timeout`). What a signal does, it does as well.
+    Timeout(Duration),
 }
 
 impl fmt::Display for Stop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Interrupt => "SIGINT",
-            Self::Terminate => "SIGTERM",
-            Self::Hangup => "SIGHUP",
-        })
+        match self {
+            Self::Interrupt => f.write_str("SIGINT"),
+            Self::Terminate => f.write_str("SIGTERM"),
+            Self::Hangup => f.write_str("SIGHUP"),
+            Self::Timeout(limit) => {
+                write!(f, "the time limit of the run, {} (--timeout)", HumanDuration(*limit))
+            }
+        }
     }
 }
 
@@ -45,13 +52,14 @@ pub(crate) struct Signals {
 
 impl Signals {
     /// Handles SIGINT, SIGTERM and SIGHUP, which no longer end the runner by themselves. An ignored SIGHUP (nohup) is
-    /// still ignored.
-    pub(crate) fn listen() -> io::Result<Self> {
+    /// still ignored. After `limit` the run is stopped as by a signal.
+    pub(crate) fn listen(mut limit: Option<Duration>) -> io::Result<Self> {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
         let mut hangup = if ignores_hangup() { None } else { Some(signal(SignalKind::hangup())?) };
         let (sender, stop) = watch::channel(None);
         tokio::spawn(async move {
+            let mut expired = pin!(tokio::time::sleep(limit.unwrap_or_default()));
             loop {
                 let hung_up = async {
                     match &mut hangup {
@@ -64,13 +72,16 @@ impl Signals {
                     _ = terminate.recv() => Stop::Terminate,
                     _ = hung_up => Stop::Hangup,
                     _ = interrupt.recv() => Stop::Interrupt,
+                    () = &mut expired, if limit.is_some() => {
+                        Stop::Timeout(limit.take().unwrap_or_default())
+                    }
                 };
                 let first = sender.send_if_modified(|known| {
                     let first = known.is_none();
                     known.get_or_insert(stop);
                     first
                 });
-                if !first {
+                if !first && !matches!(stop, Stop::Timeout(_)) {
                     tracing::warn!("still stopping; killing now can lose state");
                 }
             }

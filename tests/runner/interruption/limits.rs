@@ -144,3 +144,68 @@ fn signal_after_a_limit_is_not_passed_on() {
     assert_eq!(ended.code, 11, "{}", ended.stderr);
     assert_eq!(std::fs::read_to_string(heard).unwrap(), "INT\n");
 }
+
+/// A plan that hears one SIGINT and ends a second later.
+#[tokio::test(flavor = "multi_thread")]
+async fn run_that_takes_too_long_is_stopped_and_stored() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello();
+    let heard = sandbox.path("heard");
+    let sandbox = sandbox.fake_terraform(&format!(
+        "if [ $STEP = plan ]; then trap 'echo INT >> {}; sleep 1; exit 1' INT; sleep 60 & wait; fi",
+        heard.display()
+    ));
+    let args = ["plan", "--name", "x", "--run", "r", "--timeout", "3s"];
+    let ended = sandbox.run_with(&datastore.url, &args);
+    assert_eq!(ended.code, 11, "{}", ended.stderr);
+    for words in
+        ["stopped by the time limit of the run, 3s (--timeout)", "next: `steps` in run.json"]
+    {
+        assert!(ended.stderr.contains(words), "{words}: {}", ended.stderr);
+    }
+    assert_eq!(std::fs::read_to_string(heard).unwrap(), "INT\n");
+    let stored = StoredRun::new(&datastore, "default", "x", "r");
+    let report = json(&stored.artifact("run.json", 0).await);
+    assert_eq!(
+        (&report["outcome"], &report["exit"], &report["class"]),
+        (&"failed".into(), &11.into(), &"timeout".into())
+    );
+    assert!(stored.log(0).await.contains("stopped by the time limit"));
+}
+
+#[test]
+fn apply_that_succeeds_at_the_limit_of_the_run_is_applied() {
+    let sandbox = Sandbox::new(RUNNER)
+        .hello()
+        .fake_terraform("if [ $STEP = apply ]; then trap 'exit 0' INT; sleep 60 & wait; fi");
+    let mut command = sandbox.command(&["apply", "--no-plan", "--layer", "layer.yaml"]);
+    let ended: support::Ended = command.env("PLANCHA_TIMEOUT", "3s").output().unwrap().into();
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert!(sandbox.read("layer.yaml").contains("apply-date: "));
+}
+
+#[test]
+fn run_can_reach_its_limit_before_the_tool_starts() {
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let ended = sandbox.run(&["plan", "--timeout", "1ns"]);
+    assert_eq!(ended.code, 11, "{}", ended.stderr);
+    assert!(sandbox.calls().iter().all(|call| !call.starts_with("plan")), "{:?}", sandbox.calls());
+}
+
+#[test]
+fn signal_before_the_limit_of_the_run_counts() {
+    let sandbox = Sandbox::new(RUNNER).hello();
+    let (started, heard) = (sandbox.path("started"), sandbox.path("heard"));
+    let sandbox = sandbox.fake_terraform(&format!(
+        "if [ $STEP = plan ]; then trap 'touch {}; sleep 4; exit 1' INT; touch {}; sleep 60 & wait; fi",
+        heard.display(),
+        started.display()
+    ));
+    let runner = sandbox.start(None, &["plan", "--timeout", "4s"]);
+    eventually("the plan runs", || started.exists());
+    runner.signal("TERM");
+    eventually("the tool has heard", || heard.exists());
+    let ended = runner.wait();
+    assert_eq!(ended.code, 143, "{}", ended.stderr);
+    assert!(!ended.stderr.contains("still stopping"), "{}", ended.stderr);
+}
