@@ -10,6 +10,7 @@ mod files;
 mod hints;
 mod identity;
 mod limits;
+mod preflight;
 mod retries;
 mod show;
 pub(crate) mod telemetry;
@@ -23,6 +24,7 @@ pub use environment::{Environment, GitHub, GitHubApp, MirrorVariables, Pod, Tenv
 pub(crate) use files::NamedFile;
 pub use identity::{DatastoreArgs, LayerArgs, RemoteArgs};
 pub use limits::LimitArgs;
+pub use preflight::{PreflightArgs, PreflightMode};
 pub use retries::RetryArgs;
 pub use show::{LogsArgs, RunName, RunTarget, RunsArgs, ShowArgs, ShowCommon};
 pub use tools::{
@@ -291,6 +293,9 @@ pub struct StartArgs {
     /// How long the run may take.
     #[command(flatten)]
     pub limits: LimitArgs,
+    /// How credentials are examined.
+    #[command(flatten)]
+    pub preflight: PreflightArgs,
     /// Where artifacts are stored. The controllers set it by other variables.
     #[command(flatten)]
     pub datastore: DatastoreArgs,
@@ -391,6 +396,9 @@ pub struct RunArgs {
     /// How often failed steps are run again.
     #[command(flatten)]
     pub retry: RetryArgs,
+    /// How credentials are examined.
+    #[command(flatten)]
+    pub preflight: PreflightArgs,
 
     /// Where artifacts are stored.
     #[command(flatten)]

@@ -40,6 +40,9 @@ pub(crate) struct Failure {
 /// A message contains no more errors of the tool. The log and `run.json` have all of them.
 const SHOWN_ERRORS: usize = 20;
 
+/// What to do about an attempt that cannot be taken.
+const TAKEN: &str = "leave out --attempt for the next free one, or name another";
+const NONE_FREE: &str = "use another --run";
 /// What to do about an order that was applied under the same name, or that cannot be compared.
 const APPLIED_ELSEWHERE: &str =
     "use another --run or --name for this place, or apply it under this name with --again";
@@ -169,11 +172,8 @@ impl From<&RunError> for Failure {
             RunError::Datastore(cause) | RunError::Open(OpenError::Datastore(cause)) => {
                 Self::of_datastore(cause, error)
             }
-            RunError::Open(OpenError::Taken { .. }) => Self::new(Kind::Config, error)
-                .with_hint("leave out --attempt for the next free one, or name another"),
-            RunError::Open(OpenError::NoneFree { .. }) => {
-                Self::of_config(error, "use another --run")
-            }
+            RunError::Open(OpenError::Taken { .. }) => Self::of_config(error, TAKEN),
+            RunError::Open(OpenError::NoneFree { .. }) => Self::of_config(error, NONE_FREE),
             RunError::Applied(AppliedError::Unannotated { hint, .. }) => {
                 Self::new(Kind::Unclassified, error).with_hint(hint)
             }
@@ -195,6 +195,7 @@ impl From<&RunError> for Failure {
             RunError::Basis(cause) => cause.into(),
             RunError::Binding(cause) => cause.into(),
             RunError::Snapshot(cause) => snapshot_failure(cause, error),
+            RunError::Credentials(why) => Self::new(Kind::Credentials, error).with_hint(&why.hint),
             RunError::LocalState(_) => Self::new(Kind::Config, error).with_hint(LOST_STATE),
             RunError::PlannedState(_) => Self::new(Kind::Config, error).with_hint(
                 "nothing was applied; use a backend that is not local, or a path outside of the checkout, or plan and \

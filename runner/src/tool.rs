@@ -8,6 +8,7 @@ pub(crate) mod diagnosis;
 pub(crate) mod diagnostics;
 pub(crate) mod file_names;
 pub(crate) mod path_dir;
+pub(crate) mod preflight;
 pub(crate) mod provider_mirror;
 pub(crate) mod terragrunt;
 pub(crate) mod waiting;

@@ -105,6 +105,7 @@ mod cli {
     mod last_line;
     mod output_files;
     mod plan_binding;
+    mod preflight;
     mod usage_errors;
 }
 

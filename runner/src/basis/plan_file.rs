@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use fs_err as fs;
 use tempfile::NamedTempFile;
 
-pub(crate) use contents::{Contents, ephemeral_variables};
+pub(crate) use contents::{Contents, ephemeral_variables, may_be_targeted};
 pub(crate) use planned::each_value;
 pub(crate) use state::{StateVersion, version_in_plan};
 

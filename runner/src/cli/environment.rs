@@ -12,6 +12,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::basis::backend;
 use crate::tool::cli_args::Inputs;
+use crate::tool::preflight;
 use crate::version::{SearchContext, ToolName, variable_names};
 
 /// The values of environment variables that no flag sets.
@@ -31,6 +32,8 @@ pub struct Environment {
     pub tf_workspace: Option<String>,
     /// Variables that replace settings of a backend.
     pub backend: BTreeMap<&'static str, SecretString>,
+    /// Variables by which providers and backends get credentials.
+    pub credentials: BTreeMap<&'static str, SecretString>,
     /// Variables that give the tool values of variables (`TF_VAR_*`) and arguments (`TF_CLI_ARGS*`).
     pub inputs: Inputs,
     /// Variables and directories that may request a version.
@@ -89,6 +92,9 @@ impl Environment {
             backend: backend::variable_names()
                 .filter_map(|name| Some((name, text(name)?.into())))
                 .collect(),
+            credentials: preflight::credentials(|name| {
+                Some(env::var(name).ok().filter(|value| !value.is_empty())?.into())
+            }),
             inputs: inputs(),
             pod: Pod::read(),
             tf_cli_config_file: path("TF_CLI_CONFIG_FILE"),

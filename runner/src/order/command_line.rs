@@ -140,6 +140,7 @@ impl Job {
             verify_key,
             allow_mocks: false,
             strict: false,
+            preflight: args.preflight.preflight,
             plan_file: args.plan_file,
             grace: args.grace,
             retry: args.retry,

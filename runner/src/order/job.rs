@@ -9,7 +9,9 @@ use datastore_api::{Attempt, Client, RunKey};
 
 use crate::basis::binding::{KeyError, SigningKey, VerifyKey};
 use crate::basis::place::PlanPlace;
-use crate::cli::{BindingArgs, LimitArgs, PlanName, RetryArgs, SnapshotMode, ToolArgs};
+use crate::cli::{
+    BindingArgs, LimitArgs, PlanName, PreflightMode, RetryArgs, SnapshotMode, ToolArgs,
+};
 use crate::order::apply_command::ApplyCommand;
 use crate::order::layer::{ClusterError, LayerError, LayerHandle};
 use crate::report::Outcome;
@@ -73,6 +75,8 @@ pub(crate) struct Job {
     pub(crate) allow_mocks: bool,
     /// Whether the plan is refused for every difference, also if it is named.
     pub(crate) strict: bool,
+    /// How the credentials are examined before init.
+    pub(crate) preflight: PreflightMode,
     /// Without a datastore: the file that the plan is written to or read from.
     pub(crate) plan_file: Option<PathBuf>,
     pub(crate) grace: Duration,

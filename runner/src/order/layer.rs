@@ -15,9 +15,7 @@ use serde::{Deserialize, Deserializer};
 use crate::version::ToolName;
 
 pub(crate) use crate::order::layer::file::{LayerError, LayerFile};
-pub(crate) use crate::order::layer::kubernetes::{
-    Cluster, ClusterError, ClusterFault, Order, OrderedAttempt,
-};
+pub(crate) use crate::order::layer::kubernetes::{Cluster, ClusterError, ClusterFault, Order};
 
 /// The prefix of the runner's annotations.
 const PREFIX: &str = "runner.terraform.padok.cloud/";
@@ -377,7 +375,7 @@ mod tests {
         assert_eq!(run.spec.layer.revision, "0123456789abcdef0123456789abcdef01234567");
         assert_eq!((&*run.spec.artifact.run, &*run.spec.artifact.attempt), ("vpc-plan-x4k2q", "0"));
         let attempt = run.attempt(Some("vpc-apply-2-jw5gh")).unwrap();
-        assert_eq!(attempt, OrderedAttempt::Recorded(Attempt(1)));
+        assert_eq!(attempt, kubernetes::OrderedAttempt::Recorded(Attempt(1)));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::order::datastore::{FLAG, parse_url, settings};
 use crate::order::identity::workspace;
 use crate::order::job::{Action, Apply, Job, JobError, Named, Rejected, inside, keys};
 use crate::order::layer::{
-    Cluster, EffectiveSpec, LayerHandle, LayerSpec, Order, OrderedAttempt, Repository, ToolSpec,
+    Cluster, EffectiveSpec, LayerHandle, LayerSpec, Order, Repository, ToolSpec,
 };
 use crate::run::artifacts::AttemptRef;
 use crate::source::checkout::Source;
@@ -77,10 +77,6 @@ impl Job {
         action: &str,
     ) -> Result<Self, JobError> {
         let AttemptRef { datastore, run, attempt: lowest_attempt } = attempt;
-        let attempt = match order.attempt {
-            OrderedAttempt::Recorded(attempt) => Some(attempt),
-            OrderedAttempt::AtLeast(_) => None,
-        };
         let effective = EffectiveSpec::new(&order.layer.spec, &repository.spec);
         let requested = RequestedTools::new(&order.layer.spec, &effective)?;
         let action = requested_action(action, &order, &effective)?;
@@ -91,7 +87,7 @@ impl Job {
         let repository = repository.spec.url().and_then(place::repository);
         Ok(Self {
             action,
-            attempt,
+            attempt: order.attempt.recorded(),
             lowest_attempt,
             source: Source::Bundle(bundle(&order, &run.namespace)?),
             source_id: repository.as_deref().map(SourceId::of_repository),
@@ -120,6 +116,7 @@ impl Job {
             verify_key,
             allow_mocks: args.allow_mocks,
             strict: false,
+            preflight: args.preflight.preflight,
             plan_file: None,
             grace: GRACE,
             retry: args.retry,

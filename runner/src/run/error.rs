@@ -21,6 +21,7 @@ use crate::source::scratch::ScratchError;
 use crate::source::snapshot::SnapshotError;
 use crate::tool::diagnosis::Cause;
 use crate::tool::diagnostics::Diagnostics;
+use crate::tool::preflight::Refusal;
 use crate::version::VersionError;
 
 /// The run failed.
@@ -72,6 +73,8 @@ pub(crate) enum RunError {
     Basis(#[from] BasisError),
     #[error(transparent)]
     Binding(#[from] BindingError),
+    #[error("credentials: {0}")]
+    Credentials(Refusal),
     #[error("the snapshot cannot be made")]
     Snapshot(#[from] SnapshotError),
     #[error("the state would be lost: the backend is local, and its file {} is in a directory that exists only for this run", .0.display())]

@@ -1,5 +1,7 @@
 //! What both actions need before the tool can plan or apply: the code, the tool, its variables, and init.
 
+mod preflight;
+
 use std::ffi::OsString;
 use std::io::Write as _;
 
@@ -189,6 +191,7 @@ impl Run<'_> {
         &mut self,
         mut prepared: Prepared,
     ) -> Result<Prepared, RunError> {
+        self.check_credentials(&mut prepared).await?;
         // Terragrunt runs its own init: a separate one could fail for a dependency that allows mock outputs only for
         // plans.
         if prepared.terragrunt.is_none() {

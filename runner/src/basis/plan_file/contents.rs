@@ -21,6 +21,8 @@ const BACKEND: u64 = 13;
 const KIND: u64 = 1;
 const SETTINGS: u64 = 2;
 const WORKSPACE: u64 = 3;
+/// The field with an address to which the plan is limited, once for each.
+const TARGET: u64 = 5;
 /// The field with the name of an ephemeral variable that was set for the plan, once for each.
 const EPHEMERAL: u64 = 28;
 /// The one field of the settings: `MessagePack`.
@@ -30,6 +32,15 @@ const MAX_FILE: u64 = 64 << 20;
 const MAX_ENTRIES: usize = 100_000;
 /// Of the root module.
 const ROOT: &str = "tfconfig/m-/";
+
+/// Whether a plan is limited to some resources, or cannot be read.
+pub(crate) fn may_be_targeted(plan: &Path) -> bool {
+    let target = || {
+        let mut archive = ZipArchive::new(fs::File::open(plan).ok()?).ok()?;
+        find(archive.by_name("tfplan").ok()?, TARGET).ok()
+    };
+    target().is_none_or(|found| found.is_some())
+}
 
 /// The origin of a plan file.
 #[derive(Debug)]

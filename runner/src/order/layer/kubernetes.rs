@@ -49,6 +49,14 @@ pub(crate) enum OrderedAttempt {
 }
 
 impl OrderedAttempt {
+    /// The recorded number.
+    pub(crate) fn recorded(self) -> Option<Attempt> {
+        match self {
+            Self::Recorded(attempt) => Some(attempt),
+            Self::AtLeast(_) => None,
+        }
+    }
+
     /// The recorded number, or the lowest that may be taken.
     pub(crate) fn lowest(self) -> Attempt {
         match self {

@@ -1,0 +1,64 @@
+//! A token in a variable or in a file that a variable names.
+
+use std::io;
+use std::path::Path;
+
+use jiff::Timestamp;
+
+use crate::tool::preflight::expiry::Expiry;
+use crate::tool::preflight::findings::Findings;
+use crate::tool::preflight::jwt;
+use crate::tool::preflight::question::{Question, User};
+
+/// Examines the file of a token that a variable names.
+pub(super) fn examine_token_file(
+    variable: &str,
+    file: &Path,
+    (question, user): (&Question<'_>, &User<'_>),
+    is_certain: bool,
+    findings: &mut Findings,
+) {
+    const HINT: &str = "mount or write the token there, or unset the variable";
+    // The tool resolves a relative path in its own directory.
+    let is_certain = is_certain && file.is_absolute();
+    match jwt::read(file) {
+        Ok(token) => examine_token(
+            &format!("the token in {} ({variable})", file.display()),
+            &token,
+            (question, user),
+            is_certain,
+            findings,
+        ),
+        Err(error) => {
+            let is_missing = error.kind() == io::ErrorKind::NotFound;
+            let reason =
+                if is_missing { "it does not exist".to_owned() } else { error.to_string() };
+            let text =
+                format!("{variable} names {}: {reason} ({} uses it)", file.display(), user.name);
+            findings.add(is_certain && is_missing, text, HINT);
+        }
+    }
+}
+
+/// Examines a token that may be a JWT. `what` describes it, and never contains it.
+pub(super) fn examine_token(
+    what: &str,
+    token: &str,
+    (question, user): (&Question<'_>, &User<'_>),
+    is_certain: bool,
+    findings: &mut Findings,
+) {
+    let Some(at) = jwt::expires(token) else { return };
+    if at > question.now {
+        findings.expiries.push(Expiry { what: what.to_owned(), at });
+        return;
+    }
+    let text = format!("{what} expired at {} ({} uses it)", second(at), user.name);
+    let is_certain = is_certain && jwt::is_expired(at, question.now);
+    findings.add(is_certain, text, "provide a fresh token, and check the clock of this machine");
+}
+
+/// A time without its fraction of a second.
+pub(super) fn second(at: Timestamp) -> Timestamp {
+    Timestamp::from_second(at.as_second()).unwrap_or(at)
+}
