@@ -2,6 +2,7 @@
 //!
 //! Each program has its own process group and an empty standard input. It is stopped by one SIGINT: not by SIGTERM,
 //! because provider processes ignore only SIGINT, and not by two, because terraform then exits without saving its state.
+//! The SIGINT goes to the group, but not if the program is [one that passes it on](Program::forwards).
 //! A killed runner does not kill the tool: its output goes to a file ([`log`]), and the [`guard`] sends the SIGINT. What
 //! the programs do is not known here.
 
@@ -31,12 +32,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::sys::resource::{Resource, UsageWho, getrusage, setrlimit};
-use nix::sys::signal::{Signal, killpg};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use tokio::process::{Child, Command};
 
 use crate::process::capture::Capture;
-use crate::process::guard::Guard;
+use crate::process::guard::{AGAIN, Guard};
 use crate::process::limits::{Limits, Reached, Watch};
 pub(crate) use crate::process::log::{Log, private_file};
 use crate::process::log::{OutputFile, Screen};
@@ -90,6 +91,10 @@ pub(crate) struct Program {
     pub(crate) without: &'static [&'static str],
     /// A locked file without contents as its standard input. The lock lasts as long as a process has it.
     pub(crate) lock: Option<Arc<File>>,
+    /// Whether it runs another program and passes a SIGINT on to it. Then the SIGINT is sent to this process alone, and a
+    /// second time after 200 ms: terragrunt waits 15 s before it passes a first one on, because a terminal sends one to
+    /// the whole group, and passes it on at once when it gets a second one. The program below gets one in each case.
+    pub(crate) forwards: bool,
 }
 
 /// Where a program's output goes.
@@ -161,7 +166,7 @@ pub(crate) async fn run(
         let capture = to.zip(child.stdout.take());
         (child, capture.map(|(path, pipe)| Capture::new(pipe, path)).transpose()?)
     };
-    let group = Group::of(&child, signals);
+    let group = Group::of(&child, program.forwards, signals);
     let following = log.follow(&file, screen)?;
     let mut sampled = None;
     let waited = wait(&mut child, &group, signals, &mut watch, grace, &mut sampled);
@@ -194,15 +199,17 @@ pub(crate) async fn run(
 /// The process group of a running program. The guard watches it until the program is sent a SIGINT.
 struct Group {
     id: Option<Pid>,
+    /// See [`Program::forwards`].
+    forwards: bool,
     guard: Option<Arc<Guard>>,
 }
 
 impl Group {
-    fn of(child: &Child, signals: &Signals) -> Self {
+    fn of(child: &Child, forwards: bool, signals: &Signals) -> Self {
         let id = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
-        let group = Self { id, guard: signals.guard.clone() };
+        let group = Self { id, forwards, guard: signals.guard.clone() };
         if let (Some(id), Some(guard)) = (group.id, &group.guard) {
-            guard.watch(id);
+            guard.watch(id, forwards);
         }
         group
     }
@@ -210,9 +217,18 @@ impl Group {
     /// Sends SIGINT. The guard releases the group first, so that it never sends a second one.
     fn interrupt(&self) -> io::Result<()> {
         self.release();
-        self.signal(Signal::SIGINT)?;
+        if self.forwards {
+            self.interrupt_process()?;
+        } else {
+            self.signal(Signal::SIGINT)?;
+        }
         // A program that reads from the terminal in the background is suspended, and does not get the SIGINT until it continues.
         self.signal(Signal::SIGCONT)
+    }
+
+    /// Sends SIGINT to the program alone.
+    fn interrupt_process(&self) -> io::Result<()> {
+        sent(self.id.map(|id| kill(id, Signal::SIGINT)))
     }
 
     fn release(&self) {
@@ -222,11 +238,15 @@ impl Group {
     }
 
     fn signal(&self, signal: Signal) -> io::Result<()> {
-        match self.id.map(|group| killpg(group, signal)) {
-            // The program has just ended, and its status is still to be read.
-            None | Some(Ok(()) | Err(nix::errno::Errno::ESRCH)) => Ok(()),
-            Some(Err(error)) => Err(error.into()),
-        }
+        sent(self.id.map(|group| killpg(group, signal)))
+    }
+}
+
+/// The result of sending a signal. A program that has just ended, whose status is still to be read, is no error.
+fn sent(result: Option<nix::Result<()>>) -> io::Result<()> {
+    match result {
+        None | Some(Ok(()) | Err(nix::errno::Errno::ESRCH)) => Ok(()),
+        Some(Err(error)) => Err(error.into()),
     }
 }
 
@@ -270,9 +290,21 @@ async fn wait(
             }
         }
     };
+    let until = tokio::time::sleep(grace);
     group.interrupt()?;
-    if let Ok(status) = tokio::time::timeout(grace, child.wait()).await {
-        return Ok((status?, Some(cause), false));
+    let stopping = async {
+        if group.forwards {
+            if let Ok(status) = tokio::time::timeout(AGAIN, child.wait()).await {
+                return status;
+            }
+            group.interrupt_process()?;
+        }
+        child.wait().await
+    };
+    tokio::select! {
+        biased;
+        status = stopping => return Ok((status?, Some(cause), false)),
+        () = until => {}
     }
     group.signal(Signal::SIGKILL)?;
     Ok((child.wait().await?, Some(cause), true))

@@ -63,6 +63,7 @@ mod interruption {
     mod orphaned_tool;
     mod signals;
     mod silent_datastore;
+    mod terragrunt_signals;
 }
 
 /// The code of a run.

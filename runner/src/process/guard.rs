@@ -13,12 +13,16 @@ use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
-use nix::sys::signal::{SigSet, Signal, killpg};
+use nix::sys::signal::{SigSet, Signal, kill, killpg};
 use nix::unistd::Pid;
 
 /// The guard's `argv[0]`.
 pub const NAME: &str = "plancha-guard";
+
+/// When a program that passes a SIGINT on gets it for the second time.
+pub(super) const AGAIN: Duration = Duration::from_millis(200);
 
 /// The runner's end of its guard.
 #[derive(Debug)]
@@ -41,14 +45,15 @@ impl Guard {
         Ok(Self { pipe: Mutex::new(Some(writer)), process })
     }
 
-    /// Adds a group that gets a SIGINT if the runner is killed.
-    pub(super) fn watch(&self, group: Pid) {
-        self.send(group.as_raw());
+    /// Adds a group that gets a SIGINT if the runner is killed. `forwards`: only its leader gets it, and
+    /// again after [`AGAIN`].
+    pub(super) fn watch(&self, group: Pid, forwards: bool) {
+        self.send(if forwards { Message::Process } else { Message::Group }, group);
     }
 
     /// Removes a group that has ended or was sent a SIGINT.
     pub(super) fn release(&self, group: Pid) {
-        self.send(-group.as_raw());
+        self.send(Message::Release, group);
     }
 
     /// Ends the guard. It must not watch a group.
@@ -56,10 +61,12 @@ impl Guard {
         drop(self.pipe.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
-    fn send(&self, message: i32) {
+    fn send(&self, message: Message, group: Pid) {
+        let [a, b, c, d] = group.as_raw().to_le_bytes();
+        let message = [message as u8, a, b, c, d];
         let mut pipe = self.pipe.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(open) = pipe.as_mut()
-            && let Err(error) = open.write_all(&message.to_le_bytes())
+            && let Err(error) = open.write_all(&message)
         {
             tracing::warn!(
                 "the guard has ended ({error}): if the runner is killed, the tool keeps running"
@@ -88,25 +95,40 @@ pub fn main() -> ExitCode {
     if ignored.thread_block().is_err() {
         return ExitCode::FAILURE;
     }
-    for group in groups_at_the_end(io::stdin().lock()) {
-        for signal in [Signal::SIGINT, Signal::SIGCONT] {
-            // A group that has ended meanwhile needs no signal.
-            let _ended = killpg(group, signal).is_err();
-        }
+    let groups = groups_at_the_end(io::stdin().lock());
+    // A group that has ended meanwhile needs no signal.
+    for (group, forwards) in &groups {
+        let _ended =
+            if *forwards { kill(*group, Signal::SIGINT) } else { killpg(*group, Signal::SIGINT) };
+        let _ended = killpg(*group, Signal::SIGCONT);
+    }
+    if groups.iter().any(|(_, forwards)| *forwards) {
+        std::thread::sleep(AGAIN);
+    }
+    for (group, _) in groups.iter().filter(|(_, forwards)| *forwards) {
+        let _ended = kill(*group, Signal::SIGINT);
     }
     ExitCode::SUCCESS
 }
 
-/// The groups that are watched when the messages end. A message is the number of a group to add, or the negative number
-/// of one to remove.
-fn groups_at_the_end(mut messages: impl Read) -> Vec<Pid> {
-    let (mut groups, mut message) = (Vec::new(), [0; 4]);
+/// What the runner says about a group. A message is one byte for this and four for the number of the group.
+#[derive(Clone, Copy)]
+enum Message {
+    Release,
+    Group,
+    Process,
+}
+
+/// The groups that are watched when the messages end, and whether only their leaders are.
+fn groups_at_the_end(mut messages: impl Read) -> Vec<(Pid, bool)> {
+    let (mut groups, mut message) = (Vec::new(), [0; 5]);
     while messages.read_exact(&mut message).is_ok() {
-        let number = i32::from_le_bytes(message);
-        groups.retain(|group: &Pid| group.as_raw() != number.saturating_abs());
+        let [kind, a, b, c, d] = message;
+        let number = i32::from_le_bytes([a, b, c, d]);
+        groups.retain(|(group, _): &(Pid, bool)| group.as_raw() != number);
         // 0 and 1 would mean the guard's own group, or every process.
-        if number > 1 {
-            groups.push(Pid::from_raw(number));
+        if number > 1 && kind != Message::Release as u8 {
+            groups.push((Pid::from_raw(number), kind == Message::Process as u8));
         }
     }
     groups
@@ -118,16 +140,21 @@ mod tests {
 
     #[test]
     fn only_groups_that_still_run_are_signalled() {
-        let groups = |messages: &[i32], rest: &[u8]| {
-            let messages = messages.iter().flat_map(|message| message.to_le_bytes());
+        use Message::{Group, Process, Release};
+        let groups = |messages: &[(Message, i32)], rest: &[u8]| {
+            let messages = messages
+                .iter()
+                .flat_map(|(kind, number)| [*kind as u8].into_iter().chain(number.to_le_bytes()));
             let bytes = messages.chain(rest.iter().copied()).collect::<Vec<_>>();
-            let groups = groups_at_the_end(bytes.as_slice());
-            groups.into_iter().map(Pid::as_raw).collect::<Vec<_>>()
+            let groups = groups_at_the_end(bytes.as_slice()).into_iter();
+            groups.map(|(group, forwards)| (group.as_raw(), forwards)).collect::<Vec<_>>()
         };
-        assert_eq!(groups(&[], b""), [0; 0]);
-        assert_eq!(groups(&[70], b""), [70]);
-        assert_eq!(groups(&[70, -70], b""), [0; 0]);
-        assert_eq!(groups(&[70, 80, -70, 80], b"\x01"), [80]);
-        assert_eq!(groups(&[0, 1, -1, -5, i32::MAX], b""), [i32::MAX]);
+        assert_eq!(groups(&[], b""), []);
+        assert_eq!(groups(&[(Group, 70)], b""), [(70, false)]);
+        assert_eq!(groups(&[(Group, 70), (Release, 70)], b""), []);
+        let all = [(Group, 70), (Process, 80), (Release, 70), (Process, 80)];
+        assert_eq!(groups(&all, b"\x01"), [(80, true)]);
+        let odd = [0, 1, -1, -5, i32::MAX].map(|number| (Group, number));
+        assert_eq!(groups(&odd, b""), [(i32::MAX, false)]);
     }
 }

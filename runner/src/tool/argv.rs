@@ -177,6 +177,7 @@ impl Tool<'_> {
             env,
             without: &[],
             lock: None,
+            forwards: self.terragrunt.is_some(),
         }
     }
 

@@ -126,6 +126,7 @@ async fn probe(path: &Path, tool: ToolName, dir: PathBuf) -> Option<Version> {
         // `-lock=false` for all commands would be an error of this one.
         without: &["TF_CLI_ARGS", "TF_CLI_ARGS_version"],
         lock: None,
+        forwards: false,
     };
     let output = process::output(&program).await.ok().filter(|output| output.status.success())?;
     if let Ok(answer) = serde_json::from_slice::<Answer>(&output.stdout) {

@@ -39,6 +39,7 @@ pub(super) fn program(
         env,
         without: WITHOUT,
         lock: None,
+        forwards: false,
     }
 }
 
