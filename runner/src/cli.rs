@@ -74,12 +74,14 @@ pub struct Cli {
 const EXIT_CODES: &str = "\
 Exit codes:
     0  done (also: no changes)              8  configuration: version, ref, path, layer, plan
-    1  failed, unclassified                 9  integrity: signature, digest or plan mismatch
-    2  changes pending (plan, only with    10  the datastore: unreachable, refused, lost upload
+    1  failed, unclassified;                9  integrity: signature, digest or plan mismatch
+       the object exists already           10  the datastore: unreachable, refused, lost upload
+    2  changes pending (plan, only with    11  a time limit
        --detailed-exitcode)                64  usage
-    4  state locked by another process     11  a time limit
-    5  credentials (401, 403)             130  interrupted by SIGINT
-    6  network, retries used up           143  interrupted by SIGTERM or SIGHUP";
+    4  state locked by another process    130  interrupted by SIGINT
+    5  credentials (401, 403)             143  interrupted by SIGTERM or SIGHUP
+    6  network, transient, retries used up
+    7  quota";
 
 impl Cli {
     /// Parses the command line. `Err` is the exit code after help was shown, or after a usage error (64).
@@ -249,7 +251,7 @@ Example:
     /// Copy a verified release to a directory, which works as a mirror without a network
     Mirror(MirrorArgs),
     /// Run in a pod of Burrito's controllers, which set everything by the environment
-    Start(StartArgs),
+    Start(Box<StartArgs>),
     /// Print or remove versions of the tools
     #[command(subcommand)]
     Tools(ToolsCommand),

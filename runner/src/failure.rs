@@ -55,13 +55,18 @@ const NO_ORDER_KEYS: &str = "nothing was applied; update the datastore, or leave
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Unclassified,
-    /// Another process holds the lock of the state.
+    /// Another process holds the lock of the state, or the lock could not be taken or released.
     Locked,
     Credentials,
     Network,
+    Quota,
     Config,
     Integrity,
     Datastore,
+    /// An object that the tool was to create exists.
+    AlreadyExists,
+    /// The tool was interrupted, and the runner was not.
+    ToolInterrupted,
     Usage,
     /// A limit of time was reached.
     Timeout,
@@ -81,10 +86,11 @@ impl Failure {
     /// The runner's exit code (`--help` has the list).
     pub(crate) fn exit_code(&self) -> u8 {
         match self.kind {
-            Kind::Unclassified => 1,
+            Kind::Unclassified | Kind::AlreadyExists | Kind::ToolInterrupted => 1,
             Kind::Locked => 4,
             Kind::Credentials => 5,
             Kind::Network => 6,
+            Kind::Quota => 7,
             Kind::Config => 8,
             Kind::Integrity => 9,
             Kind::Datastore => 10,
@@ -105,7 +111,9 @@ impl Failure {
             Kind::Network => "transient",
             Kind::Config | Kind::Usage => "config",
             Kind::Timeout | Kind::Stopped(Stop::Timeout(_)) => "timeout",
-            Kind::Stopped(_) => "interrupted",
+            Kind::Quota => "quota",
+            Kind::AlreadyExists => "already_exists",
+            Kind::Stopped(_) | Kind::ToolInterrupted => "interrupted",
         }
     }
 
@@ -201,16 +209,16 @@ impl From<&RunError> for Failure {
                 "nothing was applied; use a backend that is not local, or a path outside of the checkout, or plan and \
                  apply with --work-dir DIR; then plan again",
             ),
-            RunError::Errored { cause, errored } => Self {
-                message: chain(error),
-                hint: Some(errored.hint()),
-                ..Self::from(&**cause)
-            },
+            RunError::Errored { cause, errored } => {
+                let hint = Some(errored.hint());
+                Self { message: chain(error), hint, ..Self::of_unsaved_state(cause) }
+            }
             RunError::Unpushed(unpushed) => Self::of_config(error, &unpushed.hint()),
             RunError::MissingState(lost) => Self::of_config(error, &lost.hint()),
             RunError::UnreadableDirectory(_) => Self::of_config(error, UNREADABLE_DIRECTORY),
             RunError::OrphanedTool(_) => Self::new(Kind::Locked, error).with_hint(ORPHANED_TOOL),
             RunError::Unreadable(cause) => cause.into(),
+            RunError::Rules(cause) => cause.into(),
             RunError::AppliedElsewhere { .. } => Self::of_order(error, APPLIED_ELSEWHERE),
             RunError::SamePlan { .. } => Self::of_order(error, SAME_PLAN),
             RunError::OtherOrder { next, .. } => Self::of_order(error, next),
@@ -322,7 +330,13 @@ mod tests {
     use crate::order::layer::ClusterError;
     use crate::run::stored_plan::StoredPlanError;
     use crate::source::error::CheckoutError;
+    use crate::tool::diagnosis::{Cause, Verdict, load_rules};
     use crate::tool::diagnostics::Diagnostics;
+
+    fn cause(output: &str) -> Cause {
+        let rules = load_rules(None).unwrap();
+        Cause::of(&Verdict::read(output.as_bytes(), &rules).unwrap())
+    }
 
     fn refused(status: u16) -> ClientError {
         ClientError::Refused {
@@ -426,7 +440,7 @@ mod tests {
             let errors = Diagnostics::read(output.as_bytes()).unwrap();
             let (tool, dir) = ("terraform".to_owned(), "/code".into());
             let (workspace, step, code, stored) = (None, "plan", 1, false);
-            let why = Box::default();
+            let why = Box::new(cause(output));
             let error = RunError::Tool { tool, workspace, step, code, errors, why, dir, stored };
             let failure = Failure::from(&error);
             let mut report = Report::new("plan", jiff::Timestamp::now());
@@ -438,7 +452,9 @@ mod tests {
         let holder = "held by ann@build-7 since 2026-11-22 01:57:02 +0000 UTC for OperationTypeApply (lock ID fb982e0a)";
         assert!(message.ends_with(holder), "{message}");
         let (exit, class, message) = failure(denied);
-        assert_eq!((exit, &*class), (1, "unknown"), "{message}");
+        assert_eq!((exit, &*class), (5, "auth"), "the reason why it is not locked: {message}");
+        let (exit, class, message) = failure(&denied.replace("Access Denied", "no reason"));
+        assert_eq!((exit, &*class), (4, "lock"), "{message}");
     }
 
     #[test]

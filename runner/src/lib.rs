@@ -81,7 +81,7 @@ async fn execute_command(command: Command, burrito: bool, environment: &Environm
         }
         Command::Start(args) => {
             let limit = args.limits.timeout;
-            let job = Box::pin(Job::start(args, environment));
+            let job = Box::pin(Job::start(*args, environment));
             let action = environment.pod.action.clone().unwrap_or_else(|| "start".to_owned());
             execute(&action, job, environment, Outputs::default(), limit).await
         }

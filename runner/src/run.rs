@@ -168,6 +168,7 @@ impl<'a> Run<'a> {
 
     /// Plans or applies. The results are in `self.report`, also when it fails.
     pub(crate) async fn execute(&mut self) -> Result<(), RunError> {
+        self.retries.load_rules(self.job.retry.rules.as_deref())?;
         match &self.job.action {
             Action::Plan { .. } => Box::pin(self.prepare_and_plan()).await,
             Action::Apply(plan) => Box::pin(self.read_records_and_apply(plan)).await,

@@ -26,6 +26,7 @@ mod run {
 
 /// Steps that fail.
 mod failure {
+    mod exit_codes;
     mod retries;
 }
 

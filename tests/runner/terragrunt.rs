@@ -81,7 +81,7 @@ fn plan_uses_mock_outputs_of_a_dependency() {
         // Without outputs and without mocks there is an error of terragrunt's own.
         sandbox.write("app/terragrunt.hcl", "dependency \"dep\" {\n  config_path = \"../dep\"\n}\ninputs = { id = dependency.dep.outputs.id }\n");
         let ended = terragrunt.plan("app");
-        assert_eq!(ended.code, 1, "{}", ended.stderr);
+        assert_eq!(ended.code, 8, "{}", ended.stderr);
         let report = terragrunt.report();
         let message = report["message"].as_str().unwrap();
         assert!(message.contains("but detected no outputs"), "{message}");
@@ -112,7 +112,7 @@ fn reason_is_terragrunts_error_and_not_the_exit_status() {
             sandbox.write("main.tf", tofu);
             sandbox.write("terragrunt.hcl", hcl);
             let ended = terragrunt.plan(".");
-            assert_eq!(ended.code, 1, "{}", ended.stderr);
+            assert_eq!(ended.code, 8, "{}", ended.stderr);
             let report = terragrunt.report();
             let message = report["message"].as_str().unwrap();
             assert!(message.contains(reason), "{message}");

@@ -38,10 +38,11 @@ impl Command {
 impl RunArgs {
     /// The files that the runner itself reads. The tool reads those of `--var-file`; a plan writes its `--plan-file`.
     pub(crate) fn files(&mut self, reads_plan: bool) -> Vec<NamedFile<'_>> {
-        let Self { identity, tools, binding, datastore, plan_file, .. } = self;
+        let Self { identity, tools, binding, datastore, plan_file, retry, .. } = self;
         let plan = plan_file.as_mut().filter(|_| reads_plan).map(|file| ("--plan-file", file));
         let layer = identity.layer.as_mut().map(|file| ("--layer", file));
-        let own = layer.into_iter().chain(plan);
+        let rules = retry.rules.as_mut().map(|file| ("--rules", file));
+        let own = layer.into_iter().chain(plan).chain(rules);
         own.chain(tools.files()).chain(binding.files()).chain(datastore.files()).collect()
     }
 }

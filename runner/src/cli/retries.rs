@@ -1,5 +1,6 @@
 //! Arguments about failures of the tool.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -16,4 +17,8 @@ pub struct RetryArgs {
     /// Limit of the time that all of these retries take, with the pauses before them
     #[arg(long, env = "PLANCHA_RETRY_TIMEOUT", help_heading = "Retries", value_name = "DURATION", default_value = "15m", value_parser = duration)]
     pub retry_timeout: Duration,
+    /// Rules that come before the runner's own, as YAML or JSON: which failure of the tool is of which class, and may be
+    /// retried (see `classify`)
+    #[arg(long, env = "PLANCHA_RULES", help_heading = "Retries", value_name = "FILE")]
+    pub rules: Option<PathBuf>,
 }

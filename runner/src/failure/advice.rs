@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::process::quoted;
 use crate::run::step::limits::TimedOut;
+use crate::tool::diagnosis::Class;
 use crate::tool::diagnostics::{Diagnostic, Diagnostics};
 
 /// A command of the tool, which names the workspace unless that is the default one without being named.
@@ -28,7 +29,12 @@ impl<'a> Command<'a> {
 }
 
 /// What to do about it. `dir` is where the tool ran; `stored` says whether the log goes into a datastore.
-pub(super) fn after(tool: &Command<'_>, errors: &Diagnostics, dir: &Path, stored: bool) -> String {
+pub(super) fn after(
+    tool: &Command<'_>,
+    errors: &Diagnostics,
+    class: Class,
+    (dir, stored): (&Path, bool),
+) -> String {
     let find = |text: &str| {
         errors.iter().find(|error| error.summary.contains(text) || error.detail.contains(text))
     };
@@ -64,7 +70,16 @@ pub(super) fn after(tool: &Command<'_>, errors: &Diagnostics, dir: &Path, stored
             .to_owned();
     }
     let place = if stored { "above, and in the stored log" } else { "above" };
-    format!("read the tool's output {place}")
+    let first = match class {
+        Class::Transient => "run again later: every error is transient; ",
+        Class::Auth => "renew or extend the credentials that the error is about, and run again; ",
+        Class::Quota => "raise the limit, or free something, and run again; ",
+        Class::AlreadyExists => {
+            "import the object, or remove it (`runner classify --explain` prints an import block); "
+        }
+        _ => "",
+    };
+    format!("{first}read the tool's output {place}")
 }
 
 /// The ephemeral variable that the apply of a plan lacks.
@@ -219,7 +234,7 @@ mod tests {
 
     fn advice(output: &str) -> String {
         let errors = Diagnostics::read(output.as_bytes()).unwrap();
-        after(&TERRAFORM, &errors, Path::new("/code/live/vpc"), false)
+        after(&TERRAFORM, &errors, Class::Unknown, (Path::new("/code/live/vpc"), false))
     }
 
     #[test]
@@ -253,7 +268,7 @@ mod tests {
                 format!("Error: Error {summary} the state lock\n\nLock Info:\n  ID:        a;b\n");
             let errors = Diagnostics::read(output.as_bytes()).unwrap();
             let tool = Command { tool: "tofu", workspace: Some("a b") };
-            let says = after(&tool, &errors, Path::new("/code"), false);
+            let says = after(&tool, &errors, Class::Lock, (Path::new("/code"), false));
             let unlock = "TF_WORKSPACE='a b' tofu force-unlock 'a;b'";
             assert!(says.contains(unlock), "{says}");
         }
@@ -327,7 +342,10 @@ mod tests {
             advice(none)
         );
         assert_eq!(advice("Error: x\n\nbecause\n"), "read the tool's output above");
-        let stored = after(&TERRAFORM, &Diagnostics::default(), Path::new("/code"), true);
-        assert_eq!(stored, "read the tool's output above, and in the stored log");
+        let of =
+            |class| after(&TERRAFORM, &Diagnostics::default(), class, (Path::new("/code"), true));
+        assert_eq!(of(Class::Unknown), "read the tool's output above, and in the stored log");
+        let later = of(Class::Transient);
+        assert!(later.starts_with("run again later") && later.ends_with("stored log"), "{later}");
     }
 }

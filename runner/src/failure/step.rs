@@ -6,15 +6,17 @@ use crate::failure::advice::{self, Command};
 use crate::failure::{Failure, Kind};
 use crate::process::Stop;
 use crate::run::error::RunError;
+use crate::tool::diagnosis::{Cause, Class};
 use crate::tool::diagnostics::Diagnostics;
 
 impl Failure {
     /// The failure of a step.
     pub(super) fn of_step(error: &RunError) -> Self {
         match error {
-            RunError::Tool { tool, workspace, errors, dir, stored, .. } => {
+            RunError::Tool { tool, workspace, errors, why, dir, stored, .. } => {
                 let tool = Command::new(tool, workspace.as_deref());
-                Self::of_tool(error, (errors, dir), &advice::after(&tool, errors, dir, *stored))
+                let hint = advice::after(&tool, errors, why.class, (dir, *stored));
+                Self { hint: Some(hint), ..Self::of_tool(error, (errors, dir), why) }
             }
             RunError::Killed { tool, workspace, step, stop, .. } => {
                 let kind = stop.map_or(Kind::Unclassified, Kind::Stopped);
@@ -26,6 +28,17 @@ impl Failure {
                 Self::new(Kind::Timeout, error).with_hint(&advice::after_limit(&tool, step, end))
             }
             _ => Self::new(Kind::Unclassified, error),
+        }
+    }
+
+    /// An apply whose state its backend does not have. Only a push helps, whatever the reason was.
+    pub(super) fn of_unsaved_state(cause: &RunError) -> Self {
+        let failure = Self::from(cause);
+        match (cause, failure.kind) {
+            (RunError::Tool { .. }, kind) if kind != Kind::Locked => {
+                Self { kind: Kind::Unclassified, ..failure }
+            }
+            _ => failure,
         }
     }
 
@@ -41,15 +54,35 @@ impl Failure {
     }
 
     /// The tool failed. If another process holds the state's lock, the message names it.
-    fn of_tool(error: &RunError, (errors, dir): (&Diagnostics, &Path), hint: &str) -> Self {
+    fn of_tool(error: &RunError, (errors, dir): (&Diagnostics, &Path), why: &Cause) -> Self {
         let lock = advice::held_lock(errors);
-        let kind = if lock.is_some() { Kind::Locked } else { Kind::Unclassified };
-        let failure = Self::new(kind, error).with_hint(hint);
+        let kind = if lock.is_some() { Kind::Locked } else { why.into() };
+        let failure = Self::new(kind, error);
         let message = match lock {
             Some(lock) if !lock.is_empty() => format!("{}: {lock}", failure.message),
             _ => failure.message,
         };
         let errors = errors.iter().cloned().collect();
         Self { message, errors, dir: Some(dir.to_owned()), ..failure }
+    }
+}
+
+impl From<&Cause> for Kind {
+    /// The kind of failure of a step whose state was not locked by another process.
+    fn from(why: &Cause) -> Self {
+        // Bytes, a plan or a state that do not match are of the class `config`, too.
+        if matches!(why.rule.as_deref(), Some("integrity-checksum" | "integrity-state")) {
+            return Self::Integrity;
+        }
+        match why.lock_reason.unwrap_or(why.class) {
+            Class::Lock => Self::Locked,
+            Class::Auth => Self::Credentials,
+            Class::Transient => Self::Network,
+            Class::Quota => Self::Quota,
+            Class::Config => Self::Config,
+            Class::AlreadyExists => Self::AlreadyExists,
+            Class::Interrupted => Self::ToolInterrupted,
+            Class::Unknown => Self::Unclassified,
+        }
     }
 }

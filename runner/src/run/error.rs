@@ -19,7 +19,7 @@ use crate::run::unsent::UnreadableRecord;
 use crate::source::error::CheckoutError;
 use crate::source::scratch::ScratchError;
 use crate::source::snapshot::SnapshotError;
-use crate::tool::diagnosis::Cause;
+use crate::tool::diagnosis::{Cause, ClassifyError};
 use crate::tool::diagnostics::Diagnostics;
 use crate::tool::preflight::Refusal;
 use crate::version::VersionError;
@@ -109,6 +109,8 @@ pub(crate) enum RunError {
     PrintsOnly { option: &'static str, variable: &'static str },
     #[error("the datastore cannot record the key of an order (--order-key)")]
     NoOrderKeys,
+    #[error(transparent)]
+    Rules(#[from] ClassifyError),
     #[error(transparent)]
     Open(#[from] OpenError),
     #[error(transparent)]

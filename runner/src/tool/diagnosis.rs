@@ -14,7 +14,8 @@ mod rules;
 mod verdict;
 
 pub(crate) use cause::Cause;
-pub(crate) use command::classify;
+pub(crate) use class::Class;
+pub(crate) use command::{classify, load_rules};
 pub(crate) use error::ClassifyError;
 pub(crate) use rules::Rules;
 pub(crate) use verdict::Verdict;

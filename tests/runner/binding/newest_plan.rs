@@ -168,7 +168,7 @@ async fn earlier_plan_of_a_run_whose_latest_attempt_failed_is_named() {
     let two = TwoPlans::new("one").await;
     let failing = ["plan", "--path", "one", "--name", "x", "--run", "b", "--target", "("];
     let failed = two.sandbox.run_with(&two.datastore.url, &failing);
-    assert_eq!(failed.code, 1, "{}", failed.stderr);
+    assert_eq!(failed.code, 8, "{}", failed.stderr);
     // The apply itself has claimed attempt 2.
     let applied = two.apply(&["--plan", "b", "--run", "b"]);
     assert_eq!(applied.code, 0, "{}", applied.stderr);

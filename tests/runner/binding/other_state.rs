@@ -153,8 +153,8 @@ async fn variables_that_move_init_plan_or_workspace_never_apply_to_another_state
     refused("p", &[("TF_CLI_ARGS_init", "-backend=false")], 9, "another backend: local, path");
     refused("p", &[own[0], ("TF_DATA_DIR", "data")], 9, "workspace dev");
     refused("p", &[own[0], ("TF_WORKSPACE", "dev")], 9, "workspace dev");
-    refused("p", &[("TF_CLI_ARGS", "-chdir=..")], 1, "not defined: -chdir");
-    refused("p", &[own[0], ("TF_CLI_ARGS_apply", "other.tfplan")], 1, "Too many command line");
+    refused("p", &[("TF_CLI_ARGS", "-chdir=..")], 8, "not defined: -chdir");
+    refused("p", &[own[0], ("TF_CLI_ARGS_apply", "other.tfplan")], 8, "Too many command line");
     for state in ["own.tfstate", "other.tfstate", "terraform.tfstate"] {
         assert!(!sandbox.work().join(state).exists(), "{state}");
     }

@@ -24,7 +24,7 @@ async fn ephemeral_variables_of_a_plan_are_named_for_its_apply() {
             "set TF_VAR_x again (ephemeral, not in the plan) and apply it with: runner apply";
         assert!(planned.stderr.contains(named), "{}", planned.stderr);
         let refused = run_in(&sandbox, "vpc", &datastore, &[], &["apply"]);
-        assert_eq!(refused.code, 1, "{}", refused.stderr);
+        assert_eq!(refused.code, 8, "{}", refused.stderr);
         let next = "set the same value as for the plan in the environment variable TF_VAR_x";
         assert!(refused.stderr.contains(next), "{}", refused.stderr);
         let applied = run_in(&sandbox, "vpc", &datastore, &value, &["apply"]);

@@ -44,7 +44,7 @@ async fn failed_run_ends_with_one_line_which_github_shows_in_its_file() {
     let mut plan = sandbox.command(&["plan", "live/vpc", "--run", "p", "--name", "vpc"]);
     plan.args(["--result", "r.json", "--datastore", datastore.url.as_str()]);
     let ended = Ended::from(in_github(&mut plan, &sandbox).output().unwrap());
-    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    assert_eq!(ended.code, 8, "{}", ended.stderr);
 
     let last = ended.stderr.lines().last().unwrap();
     let result = json(sandbox.read("r.json").as_bytes());

@@ -303,13 +303,13 @@ fn stale_plan_and_directory_without_code_have_a_hint() {
     }
     assert_eq!(sandbox.run(&["apply", "--plan-file", "one"]).code, 0);
     let ended = sandbox.run(&["apply", "--plan-file", "two"]);
-    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    assert_eq!(ended.code, 9, "{}", ended.stderr);
     assert!(
         ended.stderr.contains("next: the state has changed since the plan was made: plan again")
     );
     std::fs::create_dir(sandbox.work().join("empty")).unwrap();
     let ended = sandbox.run(&["plan", "empty"]);
-    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    assert_eq!(ended.code, 8, "{}", ended.stderr);
     let text = "empty has no configuration: name the module's directory";
     assert!(ended.stderr.contains(text), "{}", ended.stderr);
 }

@@ -117,13 +117,13 @@ async fn failed_plan_stores_log_and_report_and_annotates_nothing() {
 
     let ended = sandbox.run_with(&datastore.url, LAYER);
 
-    assert_eq!(ended.code, 1);
+    assert_eq!(ended.code, 8);
     assert!(ended.stderr.contains("terraform plan failed with exit code 1"), "{}", ended.stderr);
     assert_eq!(sandbox.read("layer.yaml"), before);
     let stored = StoredRun::new(&datastore, "default", "hello", "r");
     let report = json(&stored.artifact("run.json", 0).await);
-    assert_eq!((&report["outcome"], &report["class"]), (&"failed".into(), &"unknown".into()));
-    assert_eq!(report["exit"], 1);
+    assert_eq!((&report["outcome"], &report["class"]), (&"failed".into(), &"config".into()));
+    assert_eq!(report["exit"], 8);
     let message = report["message"].as_str().unwrap();
     let reason = "Reference to undeclared local value (broken.tf:2, in output \"x\"): A local value with the \
                   name \"missing\" has not been declared.";
@@ -427,7 +427,7 @@ fn failed_step_reports_the_tools_error() {
     );
     sandbox.write("more.tf", "terraform {\n  required_version = \">= 1.0\"\n  nonsense = 1\n}\n");
     let ended = sandbox.run(&["plan", "--result", "result.json"]);
-    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    assert_eq!(ended.code, 8, "{}", ended.stderr);
     let first = "terraform init failed with exit code 1: Invalid type specification (main.tf:2, in variable \
                  \"a\"): The keyword \"strin\" is not a valid type specification.";
     assert!(ended.stderr.contains(first), "{}", ended.stderr);
@@ -451,7 +451,7 @@ fn every_missing_variable_is_named() {
     let sandbox = Sandbox::new(RUNNER);
     sandbox.write("main.tf", "variable \"region\" {}\nvariable \"zone\" {}\n");
     let ended = sandbox.run(&["plan"]);
-    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    assert_eq!(ended.code, 8, "{}", ended.stderr);
     for name in ["region", "zone"] {
         let text = format!("The root module input variable \"{name}\" is not set");
         assert!(ended.stderr.contains(&text), "{}", ended.stderr);

@@ -1,13 +1,14 @@
 //! How often, and after which pause, failed steps of a run are run again.
 
 use std::io::{self, BufRead};
+use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::cli::RetryArgs;
-use crate::tool::diagnosis::{Cause, Rules, Verdict};
+use crate::tool::diagnosis::{Cause, ClassifyError, Rules, Verdict, load_rules};
 
 /// The pause before the first retry is at most this long, that before each further one at most twice as long.
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
@@ -64,9 +65,17 @@ pub(super) enum Refusal {
 
 impl Retries {
     pub(in crate::run) fn new(args: &RetryArgs) -> Self {
-        let RetryArgs { retries, retry_timeout } = *args;
+        let RetryArgs { retries, retry_timeout, .. } = *args;
         let rules = OnceLock::new();
         Self { limit: retries, timeout: retry_timeout, left: retry_timeout, rules }
+    }
+
+    /// Reads the rules of `--rules`.
+    pub(in crate::run) fn load_rules(&mut self, file: Option<&Path>) -> Result<(), ClassifyError> {
+        if file.is_some() {
+            self.rules = load_rules(file)?.into();
+        }
+        Ok(())
     }
 
     /// What the errors in the output of a failed step mean.
@@ -124,7 +133,7 @@ mod tests {
     const LONG: Duration = Duration::from_mins(15);
 
     fn retries(retries: Option<u32>, retry_timeout: Duration) -> Retries {
-        Retries::new(&RetryArgs { retries, retry_timeout })
+        Retries::new(&RetryArgs { retries, retry_timeout, rules: None })
     }
 
     fn seconds(pause: Result<Duration, Refusal>) -> f64 {

@@ -18,6 +18,8 @@ pub(crate) struct Cause {
     /// The first error of the class, on one line, and the rule that knows it.
     pub(crate) error: String,
     pub(crate) rule: Option<String>,
+    /// Why the state could not be locked, if that is the failure, and it is not that another process holds the lock.
+    pub(crate) lock_reason: Option<Class>,
     /// How long the services ask to wait. Of several the longest.
     pub(crate) wait: Option<Duration>,
 }
@@ -32,9 +34,20 @@ impl Cause {
             is_retryable,
             error: decides.map(|block| block.error.to_string()).unwrap_or_default(),
             rule: decides.and_then(|block| Some(block.rule?.id.clone())),
+            lock_reason: decides.and_then(lock_reason),
             wait: blocks.iter().filter_map(wait).max(),
         }
     }
+}
+
+/// Why the state could not be locked, if nothing says that another process holds the lock.
+fn lock_reason(block: &Block<'_>) -> Option<Class> {
+    let is_held = block.others.iter().any(|rule| rule.class == Class::Lock);
+    if block.rule?.id != "state-lock" || is_held {
+        return None;
+    }
+    let mut classes = block.others.iter().map(|rule| rule.class);
+    classes.find(|class| matches!(class, Class::Auth | Class::Transient))
 }
 
 /// What says after which time a request may be repeated: the header `Retry-After`, which has seconds, or words.

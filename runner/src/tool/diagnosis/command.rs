@@ -16,9 +16,7 @@ const MAX_RULES: u64 = 1 << 20;
 
 /// Prints what kind of failure an output shows.
 pub(crate) fn classify(args: &ClassifyArgs) -> Result<(), ClassifyError> {
-    let users = args.rules.as_deref().map(read_rules).transpose()?;
-    let path = args.rules.clone().unwrap_or_default();
-    let rules = Rules::load(users.as_deref()).map_err(|error| ClassifyError::Rules(path, error))?;
+    let rules = load_rules(args.rules.as_deref())?;
     let verdict = match args.file.as_deref().filter(|file| *file != Path::new("-")) {
         None => read(PathBuf::from("standard input"), io::stdin().lock(), &rules)?,
         Some(file) => {
@@ -50,6 +48,13 @@ pub(crate) fn classify(args: &ClassifyArgs) -> Result<(), ClassifyError> {
 
 fn read(name: PathBuf, output: impl BufRead, rules: &Rules) -> Result<Verdict<'_>, ClassifyError> {
     Verdict::read(output, rules).map_err(|error| ClassifyError::Read(name, error))
+}
+
+/// The rules of `--rules`, if it names a file, and the runner's own.
+pub(crate) fn load_rules(path: Option<&Path>) -> Result<Rules, ClassifyError> {
+    let users = path.map(read_rules).transpose()?;
+    let path = path.map(PathBuf::from).unwrap_or_default();
+    Rules::load(users.as_deref()).map_err(|error| ClassifyError::Rules(path, error))
 }
 
 fn read_rules(path: &Path) -> Result<String, ClassifyError> {
