@@ -23,6 +23,7 @@ pub use process::{guard, init};
 pub mod fuzz {
     pub use crate::release::fuzz::{archive, list};
     pub use crate::source::archive::fuzz::source_archive;
+    pub use crate::tool::diagnosis::fuzz::diagnostics;
     pub use crate::version::fuzz::{configuration, request, version_file};
 }
 

@@ -9,6 +9,8 @@ mod command;
 mod error;
 mod import_id;
 mod output;
+#[cfg(any(test, fuzzing))]
+mod properties;
 mod rule_file;
 mod rules;
 mod verdict;
@@ -19,6 +21,15 @@ pub(crate) use command::{classify, load_rules};
 pub(crate) use error::ClassifyError;
 pub(crate) use rules::Rules;
 pub(crate) use verdict::Verdict;
+
+/// What fuzz targets call.
+#[cfg(fuzzing)]
+pub(crate) mod fuzz {
+    /// Any bytes as the output of a tool.
+    pub fn diagnostics(bytes: &[u8]) {
+        super::properties::check(bytes);
+    }
+}
 
 #[cfg(test)]
 mod tests;

@@ -10,6 +10,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use crate::tool::diagnosis::class::Class;
+use crate::tool::diagnosis::properties;
 use crate::tool::diagnosis::rules::Rules;
 use crate::tool::diagnosis::verdict::Verdict;
 
@@ -96,6 +97,19 @@ fn report(samples: &[Sample], rules: &Rules) -> (String, usize) {
         );
     }
     (format!("{table}{details}"), right)
+}
+
+/// As the fuzz target `runner_diagnostics` does with any bytes.
+#[test]
+fn cut_and_damaged_outputs_are_classified_like_any_other() {
+    const DAMAGE: [&[u8]; 6] =
+        [b"\0", b"\x1b[31m", b"\xff\xfe", b"\r", b"\"\\", "\u{85}\u{202e}".as_bytes()];
+    let all = samples("known").into_iter().chain(samples("held-out"));
+    for (sample, damage) in all.step_by(2).zip(DAMAGE.iter().cycle()) {
+        let text = sample.text.as_bytes();
+        properties::check(&text[..text.len() / 2]);
+        properties::check(&text.chunks(11).collect::<Vec<_>>().join(*damage));
+    }
 }
 
 #[test]
