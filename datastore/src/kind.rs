@@ -8,9 +8,10 @@ use datastore_api::{File, PlanFormat};
 /// A kind of artifact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// `plan.bin`, and a state (`*.tfstate`), which holds the same secrets.
+    /// `plan.bin`, a plan for what an apply has left (`remainder-*.bin`), and a state (`*.tfstate`), which hold the same
+    /// secrets.
     Bin,
-    /// `plan.json`.
+    /// `plan.json` and `remainder-*.json`.
     Json,
     /// `pretty.plan`.
     Pretty,
@@ -65,9 +66,17 @@ impl From<&File> for Kind {
             // A state that its backend did not accept; it holds the same secrets as a plan.
             File::Other(name) if name.as_ref().ends_with(".tfstate") => Self::Bin,
             File::Other(name) if name.as_ref() == "workspace.tar.zst" => Self::Workspace,
+            // A plan for what an apply has left, and its JSON.
+            File::Other(name) if is_remainder(name.as_ref(), ".bin") => Self::Bin,
+            File::Other(name) if is_remainder(name.as_ref(), ".json") => Self::Json,
             File::Other(_) => Self::Artifact,
         }
     }
+}
+
+/// `remainder-1.bin`
+fn is_remainder(name: &str, format: &str) -> bool {
+    name.starts_with("remainder-") && name.ends_with(format)
 }
 
 impl fmt::Display for Kind {
@@ -99,5 +108,14 @@ mod tests {
         assert_eq!(kind("errored-2.tfstate"), Kind::Bin);
         assert_eq!(kind("run.json"), Kind::Artifact);
         assert_eq!(kind("workspace.tar.zst"), Kind::Workspace);
+    }
+
+    #[test]
+    fn a_remainder_of_a_plan_is_as_secret_as_the_plan() {
+        let kind = |name: &str| Kind::from(&File::Other(name.parse().unwrap()));
+        assert_eq!(kind("remainder-1.bin"), Kind::Bin);
+        assert_eq!(kind("remainder-12.json"), Kind::Json);
+        assert_eq!(kind("remainder-1.txt"), Kind::Artifact);
+        assert_eq!(kind("remainder.json"), Kind::Artifact);
     }
 }

@@ -213,6 +213,8 @@ impl From<&RunError> for Failure {
                 let hint = Some(errored.hint());
                 Self { message: chain(error), hint, ..Self::of_unsaved_state(cause) }
             }
+            RunError::Rest { cause, .. } => Self::of_rest(error, cause),
+            RunError::NoRemainder(_) => Self::new(Kind::Integrity, error).with_hint(PLAN_AGAIN),
             RunError::Unpushed(unpushed) => Self::of_config(error, &unpushed.hint()),
             RunError::MissingState(lost) => Self::of_config(error, &lost.hint()),
             RunError::UnreadableDirectory(_) => Self::of_config(error, UNREADABLE_DIRECTORY),
@@ -230,6 +232,14 @@ impl From<&RunError> for Failure {
 }
 
 impl Failure {
+    /// What an apply that failed has left could not be applied.
+    fn of_rest(error: &RunError, cause: &RunError) -> Self {
+        let failure = Self::from(cause);
+        let next = failure.hint.as_deref().unwrap_or(PLAN_AGAIN);
+        let hint = Some(format!("what was applied is in the state; {next}"));
+        Self { message: chain(error), hint, ..failure }
+    }
+
     /// Something that the user decides.
     fn of_config(error: &RunError, hint: &str) -> Self {
         Self::new(Kind::Config, error).with_hint(hint)
@@ -261,6 +271,8 @@ fn scratch_failure(cause: &ScratchError, error: &RunError) -> Failure {
     }
 }
 
+/// What to do about a plan for the rest of an apply that was not reviewed.
+const PLAN_AGAIN: &str = "plan again, review that plan, and apply it";
 /// What to do about a directory of unsent files that cannot be listed.
 const UNREADABLE_DIRECTORY: &str =
     "nothing was applied; make that directory readable for the user of the run, and run again";

@@ -2,6 +2,7 @@
 //! become exit codes and classes is not known here.
 
 mod applied_record;
+mod apply_tries;
 mod plan_times;
 mod tries;
 
@@ -20,6 +21,7 @@ use nix::fcntl::OFlag;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use applied_record::{AppliedRecord, later_version};
+pub(crate) use apply_tries::{ApplyTry, Retried};
 pub(crate) use plan_times::PlanTimes;
 
 use crate::basis::backend::Backend;
@@ -120,6 +122,8 @@ pub(crate) struct Report {
     /// The attempt that had applied this before. This one applied nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) applied_before: Option<EarlierApply>,
+    #[serde(flatten)]
+    pub(crate) retried: Retried,
     pub(crate) started: Timestamp,
     /// When the plan was made: its files were stored, and its binding and this report not yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -362,6 +366,7 @@ impl Report {
             kept_sum: None,
             applied: None,
             applied_before: None,
+            retried: Retried::default(),
             started,
             planned: None,
             steps: Vec::new(),
@@ -397,7 +402,8 @@ impl Report {
     /// The document without its steps, and with as many errors and as much of the message as the termination log takes.
     fn to_termination_message(&self) -> String {
         let (named_files, outside_files) = (None, None);
-        let mut short = Self { steps: Vec::new(), named_files, outside_files, ..self.clone() };
+        let (steps, retried) = (Vec::new(), Retried::default());
+        let mut short = Self { named_files, outside_files, retried, steps, ..self.clone() };
         loop {
             let text = serde_json::to_string(&short).unwrap_or_default();
             if text.len() > TERMINATION_LIMIT && !short.errors.is_empty() {

@@ -6,6 +6,7 @@
 //! `PLANCHA_TEST_KUBECONFIG`.
 
 mod apply_once;
+mod apply_retries;
 mod deleted_pod;
 mod failures;
 mod namespace;

@@ -26,6 +26,7 @@ mod run {
 
 /// Steps that fail.
 mod failure {
+    pub(crate) mod apply_retries;
     mod exit_codes;
     mod retries;
 }

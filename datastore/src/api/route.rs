@@ -154,7 +154,7 @@ impl Route {
             Self::GetPlan => &[Kind::Bin, Kind::Json, Kind::Pretty, Kind::Short],
             Self::GetLogs => &[Kind::Log],
             Self::GetBundle => &[Kind::Bundle],
-            Self::GetArtifact => &[Kind::Artifact, Kind::Workspace, Kind::Bin],
+            Self::GetArtifact => &[Kind::Artifact, Kind::Workspace, Kind::Bin, Kind::Json],
             _ => &[],
         }
     }

@@ -260,6 +260,11 @@ impl Binding {
         repository.or(self.source.as_deref())
     }
 
+    /// The tool's arguments, without the values of variables.
+    pub(crate) fn arguments(&self) -> &[String] {
+        &self.arguments
+    }
+
     /// The document, signed if there is a key.
     pub(crate) fn to_json(&self, key: Option<&SigningKey>) -> String {
         let binding = serde_json::to_string(self);

@@ -10,8 +10,8 @@ use crate::cli::duration;
 /// How often failed steps of the tool are run again.
 #[derive(Clone, Debug, Args)]
 pub struct RetryArgs {
-    /// How often a step whose errors are all transient is run again; 0 turns this off [default: 5 for init and for plan].
-    /// An apply is not run again
+    /// How often a step whose errors are all transient is run again; 0 turns this off [default: 5 for init and for plan, 3 for
+    /// apply]. An apply is planned again, and that is applied only if it changes nothing else
     #[arg(long, env = "PLANCHA_RETRIES", help_heading = "Retries", value_name = "N")]
     pub retries: Option<u32>,
     /// Limit of the time that all of these retries take, with the pauses before them

@@ -5,6 +5,7 @@ mod compare;
 mod errored_state;
 mod lock;
 mod lost_state;
+pub(crate) mod remainder;
 mod repeated;
 
 use datastore_api::RunKey;
@@ -14,6 +15,7 @@ use crate::order::job::{Action, Apply, Job};
 use crate::report::{AppliedRecord, PlanReport};
 use crate::run::apply::errored_state::Places;
 use crate::run::apply::lock::RunLock;
+use crate::run::apply::remainder::Applying;
 use crate::run::artifacts::{Artifacts, StoredPlan};
 use crate::run::error::RunError;
 use crate::run::plan::renderings;
@@ -23,7 +25,6 @@ use crate::run::unsent;
 use crate::run::{PLAN_FILE, Run, open_artifacts};
 use crate::source::references::installed::Called;
 use crate::source::scratch::{KilledApply, Scratch};
-use crate::tool::argv::Tool;
 use crate::version::ToolName;
 
 /// What an apply applies.
@@ -209,28 +210,21 @@ impl Run<'_> {
         locks: &[RunLock],
     ) -> Result<(), RunError> {
         self.check_lost_state(prepared).await?;
-        let (plan, options) = (self.scratch.join(PLAN_FILE), &self.job.options);
         let is_planned = self.report.plan.is_some();
-        let program = |tool: &Tool<'_>| {
-            if is_planned { tool.apply(&plan) } else { tool.apply_unplanned(options) }
-        };
         let before = fs::metadata(self.log.path())?.len();
         let name = prepared.terragrunt.as_ref().unwrap_or(&prepared.installed).tool.to_string();
         // Another apply of this layer may have left a state since the code was checked out.
         self.check_pushed(prepared, &name).await?;
         let (downloads, runs_in) = self.downloads(prepared).await?;
-        let record = self.push_record(name, &prepared.workspace).run_in(runs_in.as_deref());
+        let record = self.push_record(name.clone(), &prepared.workspace).run_in(runs_in.as_deref());
         let places = Places::new(&prepared.workspace, &downloads);
         let places = places.map_err(RunError::UnreadableDirectory)?;
         let layer = unsent::layer_id(&self.job.run);
         self.scratch.record_apply(&layer, &record)?;
         lock::record_apply(locks, &KilledApply::of_this_run(self.scratch, &layer, &record));
         self.keep_ahead(prepared, sum.as_deref());
-        let logged = fs::metadata(self.log.path())?.len();
-        let result = self.step_with_mirror_fallback(prepared, "apply", program).await;
-        let result = result.map_err(|error| self.explain_plan_file(error, prepared.installed.tool));
-        let kept = self.keep_errored_states(result, &prepared.workspace, record, (&places, logged));
-        let kept = Box::pin(kept).await;
+        let applying = Applying { places: &places, record, name: &name, sum: sum.as_deref() };
+        let kept = Box::pin(self.apply_with_retries(prepared, &applying)).await;
         if kept.is_err() {
             self.log.remove_output();
         }

@@ -22,7 +22,7 @@ pub(crate) use records::{Recorded, applied_key, store_under_key};
 
 use crate::basis::binding;
 use crate::report::Report;
-use crate::run::artifacts::attempt::next_free;
+use crate::run::artifacts::attempt::{after, next_free};
 
 /// A larger `run.json` is not read.
 pub(crate) const MAX_REPORT: usize = 16 << 20;
@@ -176,6 +176,26 @@ impl Artifacts {
             return Ok(());
         }
         self.put_unless_kept(&(other(REPORT), Upload::bytes(report.to_json()))).await
+    }
+
+    /// Claims the next free attempt of the same run, for another try.
+    pub(crate) async fn next(&self) -> Result<Self, OpenError> {
+        let attempt = after(&self.run.run, self.attempt)?;
+        let mut next = Self { attempt, kept: false, ..self.clone() };
+        next.claim_free().await?;
+        Ok(next)
+    }
+
+    /// Stores the files of a remainder, the plan and its JSON, under these names.
+    pub(crate) async fn put_remainder(
+        &self,
+        names: &[String; 2],
+        files: [&Path; 2],
+    ) -> Result<(), ClientError> {
+        for (name, file) in names.iter().zip(files) {
+            self.create(&(other(name), Upload::file(file).await?)).await?;
+        }
+        Ok(())
     }
 
     /// Stores the plan's binding, once. In a pod that repeats a number it replaces that of the plan before.

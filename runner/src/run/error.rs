@@ -10,6 +10,7 @@ use crate::basis::binding::BindingError;
 use crate::order::layer::LayerError;
 use crate::process::Stop;
 use crate::release::ReleaseError;
+use crate::run::apply::remainder::compare::Differences;
 use crate::run::artifacts::OpenError;
 use crate::run::plan_summary::PlanError;
 use crate::run::push::{ErroredState, MissingState, Unpushed};
@@ -87,6 +88,15 @@ pub(crate) enum RunError {
         cause: Box<RunError>,
         errored: ErroredState,
     },
+    #[error("{failed}; what is left cannot be applied")]
+    Rest {
+        /// Why the apply failed.
+        failed: String,
+        #[source]
+        cause: Box<RunError>,
+    },
+    #[error("a new plan differs from the reviewed one: {0}")]
+    NoRemainder(Differences),
     #[error("{0}")]
     Unpushed(Unpushed),
     #[error("{0}")]

@@ -87,7 +87,8 @@ pub(crate) fn read_into<C: Collector>(
     Ok(changes)
 }
 
-fn is_readable(format_version: &str) -> bool {
+/// Whether plans of this format can be read.
+pub(crate) fn is_readable(format_version: &str) -> bool {
     let mut numbers = format_version.split('.').map(str::parse::<u32>);
     match (numbers.next(), numbers.next()) {
         (Some(Ok(0)), Some(Ok(minor))) => minor >= 1,

@@ -110,9 +110,11 @@ impl Keeper<'_> {
         keep_first(self.create()?, client, APPLIED, record.to_json().as_bytes())
     }
 
-    /// Keeps the record of an apply whose tool has not started, for the case that the runner is killed.
+    /// Keeps the record of an apply whose tool has not started, for the case that the runner is killed. It replaces that of an
+    /// earlier try.
     pub(crate) fn keep_ahead(&self, record: &AppliedRecord, client: &Client) -> io::Result<()> {
         let dir = self.scratch.join(AHEAD);
+        unless_missing(fs::remove_dir_all(&dir))?;
         let (in_scratch, lock) = (dir.clone(), own_directory(&dir)?);
         let unsent = Unsent { dir, in_scratch, lock, unkept: Vec::new() };
         keep_first(unsent, client, APPLIED, record.to_json().as_bytes()).map(drop)

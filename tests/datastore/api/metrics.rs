@@ -171,12 +171,15 @@ async fn refusals_and_broken_reads_start_at_0() {
     datastore_broken_answers_total{route="/api/applied",method="HEAD",status="5xx",kind=""} 0
     datastore_broken_answers_total{route="/api/artifacts",method="GET",status="2xx",kind="artifact"} 0
     datastore_broken_answers_total{route="/api/artifacts",method="GET",status="2xx",kind="bin"} 0
+    datastore_broken_answers_total{route="/api/artifacts",method="GET",status="2xx",kind="json"} 0
     datastore_broken_answers_total{route="/api/artifacts",method="GET",status="2xx",kind="workspace"} 0
     datastore_broken_answers_total{route="/api/artifacts",method="GET",status="5xx",kind="artifact"} 0
     datastore_broken_answers_total{route="/api/artifacts",method="GET",status="5xx",kind="bin"} 0
+    datastore_broken_answers_total{route="/api/artifacts",method="GET",status="5xx",kind="json"} 0
     datastore_broken_answers_total{route="/api/artifacts",method="GET",status="5xx",kind="workspace"} 0
     datastore_broken_answers_total{route="/api/artifacts",method="HEAD",status="5xx",kind="artifact"} 0
     datastore_broken_answers_total{route="/api/artifacts",method="HEAD",status="5xx",kind="bin"} 0
+    datastore_broken_answers_total{route="/api/artifacts",method="HEAD",status="5xx",kind="json"} 0
     datastore_broken_answers_total{route="/api/artifacts",method="HEAD",status="5xx",kind="workspace"} 0
     datastore_broken_answers_total{route="/api/logs",method="GET",status="2xx",kind="log"} 0
     datastore_broken_answers_total{route="/api/logs",method="GET",status="5xx",kind="log"} 0

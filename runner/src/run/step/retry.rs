@@ -52,10 +52,17 @@ impl Run<'_> {
 
     /// Counts a try that has ended, in the report as well.
     pub(in crate::run) fn end_try(&mut self, tries: &mut Tries) {
+        self.end_try_apart(tries);
+        if tries.since.is_some() {
+            self.report.join_tries(tries.first, tries.count);
+        }
+    }
+
+    /// The same where other steps run between the tries: each try stays an entry of the report.
+    pub(in crate::run) fn end_try_apart(&mut self, tries: &mut Tries) {
         tries.count += 1;
         if let Some(since) = tries.since {
             self.retries.spend(since.elapsed());
-            self.report.join_tries(tries.first, tries.count);
         }
     }
 

@@ -1,0 +1,195 @@
+//! The tries of an apply. The first one applies the reviewed plan, each further one what is left of it.
+
+use std::path::PathBuf;
+
+use datastore_api::Sha256;
+use fs_err as fs;
+
+use crate::report::{ApplyTry, Counts, Report};
+use crate::run::PLAN_FILE;
+use crate::run::Run;
+use crate::run::apply::errored_state::Places;
+use crate::run::apply::remainder::done::Done;
+use crate::run::apply::remainder::{Remainder, names};
+use crate::run::error::RunError;
+use crate::run::prepare::Prepared;
+use crate::source::states::PushRecord;
+use crate::tool::argv::{PlanOptions, Tool};
+
+/// What the tries of an apply share.
+pub(in crate::run::apply) struct Applying<'a> {
+    pub(in crate::run::apply) places: &'a Places,
+    pub(in crate::run::apply) record: PushRecord,
+    /// The program that applies.
+    pub(in crate::run::apply) name: &'a str,
+    /// The value for `apply-sum`.
+    pub(in crate::run::apply) sum: Option<&'a str>,
+}
+
+/// What one try applies.
+struct Step {
+    /// `None`: the tool plans with these options.
+    plan: Option<PathBuf>,
+    options: PlanOptions,
+    sha256: Option<Sha256>,
+    counts: Option<Counts>,
+}
+
+impl Run<'_> {
+    /// Runs the tool's apply; again, as long as its errors are transient and what is left is a remainder of the plan.
+    pub(in crate::run::apply) async fn apply_with_retries(
+        &mut self,
+        prepared: &mut Prepared,
+        applying: &Applying<'_>,
+    ) -> Result<(), RunError> {
+        let (mut tries, mut done) = (self.tries("apply"), Done::default());
+        let mut step = self.first_step();
+        for number in 1.. {
+            let logged = fs::metadata(self.log.path())?.len();
+            let result = self.try_apply(prepared, applying, &step, logged).await;
+            self.end_try_apart(&mut tries);
+            if number == 1 && result.is_ok() {
+                break;
+            }
+            let applied = self.log.reader(logged).and_then(|log| done.add(log));
+            // Nothing that comes after the tool may make a failure of an apply that has succeeded.
+            let applied = applied.unwrap_or_else(|error| {
+                tracing::warn!("what the apply has done cannot be read: {error}");
+                Counts::default()
+            });
+            self.add_try(&step, applied, result.as_ref().err());
+            let Err(error) = result else { break };
+            let options = match &error {
+                RunError::Tool { why, .. } if why.is_retryable => {
+                    self.options_of_rest(prepared, &done)
+                }
+                _ => return Err(error),
+            };
+            let options = match options {
+                Ok(options) => options,
+                Err(reason) => {
+                    let line = format!("the apply is not tried again: {reason}");
+                    tracing::warn!("{line}");
+                    return Err(self.log.line(&line).map_or_else(RunError::from, |()| error));
+                }
+            };
+            let mut failed = self.report.clone();
+            (self.record_error)(&error, &mut failed);
+            let first = error.to_string();
+            self.before_retry(&mut tries, error).await?;
+            let next = self.next_step(prepared, applying, options, (&done, number), failed);
+            let next = Box::pin(next).await;
+            step = next.map_err(|cause| match cause {
+                RunError::Stopped(_) | RunError::Killed { stop: Some(_), .. } => cause,
+                cause => RunError::Rest { failed: first, cause: Box::new(cause) },
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl Run<'_> {
+    /// The try that applies the reviewed plan, or plans and applies in one.
+    fn first_step(&self) -> Step {
+        let plan = self.report.plan.as_ref();
+        Step {
+            plan: plan.map(|_| self.scratch.join(PLAN_FILE)),
+            options: self.job.options.clone(),
+            sha256: plan.map(|plan| plan.sha256),
+            counts: plan.and_then(|plan| plan.counts),
+        }
+    }
+
+    async fn try_apply(
+        &mut self,
+        prepared: &mut Prepared,
+        applying: &Applying<'_>,
+        step: &Step,
+        logged: u64,
+    ) -> Result<(), RunError> {
+        let program = |tool: &Tool<'_>| match &step.plan {
+            Some(plan) => tool.apply(plan),
+            None => tool.apply_unplanned(&step.options),
+        };
+        let result = self.step_with_mirror_fallback(prepared, "apply", program).await;
+        let result = result.map_err(|error| self.explain_plan_file(error, prepared.installed.tool));
+        let Applying { places, record, .. } = applying;
+        let workspace = &prepared.workspace;
+        let kept = self.keep_errored_states(result, workspace, record.clone(), (places, logged));
+        Box::pin(kept).await
+    }
+
+    /// Adds a try that has ended to the report.
+    fn add_try(&mut self, step: &Step, applied: Counts, error: Option<&RunError>) {
+        let class = match error {
+            Some(RunError::Tool { why, .. }) => Some(why.class.to_string()),
+            _ => None,
+        };
+        self.report.retried.tries.push(ApplyTry {
+            attempt: self.attempt(),
+            plan: step.sha256,
+            planned: step.counts,
+            applied,
+            succeeded: error.is_none(),
+            class,
+        });
+    }
+
+    /// Makes the next try: a plan for what is left, which is stored.
+    async fn next_step(
+        &mut self,
+        prepared: &mut Prepared,
+        applying: &Applying<'_>,
+        options: PlanOptions,
+        (done, number): (&Done, u32),
+        failed: Report,
+    ) -> Result<Step, RunError> {
+        self.refresh_cli_config(prepared)?;
+        // Another apply of this layer may have left a state in the meantime.
+        self.check_pushed(prepared, applying.name).await?;
+        let Some(reviewed) = self.report.plan.as_ref().map(|plan| plan.sha256) else {
+            self.open_try(None, failed, number).await?;
+            self.keep_ahead(prepared, applying.sum);
+            return Ok(Step { plan: None, options, sha256: None, counts: None });
+        };
+        let remainder = self.plan_remainder(prepared, &options, done, number).await?;
+        self.open_try(Some(&remainder), failed, number).await?;
+        self.report.retried.parent = Some(reviewed);
+        self.keep_ahead(prepared, applying.sum);
+        let Remainder { bin, sha256, counts, .. } = remainder;
+        Ok(Step { plan: Some(bin), options, sha256: Some(sha256), counts: Some(counts) })
+    }
+
+    /// Opens the attempt of the next try and stores its plan there. The failed try gets its log and its report. In a pod of
+    /// Burrito's all tries are one attempt, whose number the controllers decide.
+    async fn open_try(
+        &mut self,
+        remainder: Option<&Remainder>,
+        mut failed: Report,
+        number: u32,
+    ) -> Result<(), RunError> {
+        let Some(artifacts) = self.artifacts.clone() else { return Ok(()) };
+        let (signals, log, pod) = (self.signals, self.log.path(), self.job.pod);
+        let stored = async {
+            let next = if pod { artifacts.clone() } else { artifacts.next().await? };
+            if let Some(Remainder { bin, json, .. }) = remainder {
+                next.put_remainder(&names(number), [bin, json]).await?;
+            }
+            if !pod {
+                failed.hint = Some(format!("tried again as attempt {}", next.attempt()));
+                let (log, report) =
+                    tokio::join!(artifacts.put_log(log), artifacts.put_report(&failed));
+                log.and(report)?;
+            }
+            Ok::<_, RunError>(next)
+        };
+        let next = Box::pin(signals.or(stored)).await.map_err(RunError::Stopped)??;
+        if !pod {
+            let line = format!("the next try is attempt {}", next.attempt());
+            tracing::info!("{line}");
+            self.log.line(&line)?;
+        }
+        self.artifacts = Some(next);
+        Ok(())
+    }
+}
