@@ -178,35 +178,36 @@ fn an_apply_without_a_stored_plan_is_made_again() {
     assert_eq!((ended.code, count(&sandbox, "apply")), (0, 2), "{}", ended.stderr);
 }
 
-/// With the real tool, whose backend closes the first connection without an answer.
+/// With the real tool, whose backend closes the first connection without an answer, or answers it with 503.
 #[test]
-fn a_backend_that_breaks_a_connection_is_asked_again() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
-        for (number, connection) in listener.incoming().enumerate() {
-            let mut connection = connection.unwrap();
-            drop(connection.read(&mut [0; 4096]));
-            if number > 0 {
-                let answer =
-                    b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
-                drop(connection.write_all(answer));
+fn a_backend_that_fails_once_is_asked_again() {
+    let unavailable =
+        "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    for (first, rule) in [("", "connection-broken"), (unavailable, "retries-given-up")] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            for (number, connection) in listener.incoming().enumerate() {
+                let mut connection = connection.unwrap();
+                drop(connection.read(&mut [0; 4096]));
+                let none =
+                    "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+                let answer = if number == 0 { first } else { none };
+                drop(connection.write_all(answer.as_bytes()));
             }
-        }
-    });
-    let sandbox = Sandbox::new(RUNNER);
-    let backend = format!(
-        "backend \"http\" {{\n    address = \"http://{address}/s\"\n    retry_max = 0\n  }}"
-    );
-    sandbox.write(
-        "main.tf",
-        &format!("terraform {{\n  {backend}\n}}\nresource \"terraform_data\" \"a\" {{}}\n"),
-    );
-    let ended = sandbox.run(&PLAN);
-    assert_eq!(ended.code, 0, "{}\n{}", ended.stdout, ended.stderr);
-    assert!(ended.stderr.contains("failed: transient (connection-broken)"), "{}", ended.stderr);
-    let report = report(&sandbox);
-    let all = tries(&report).iter().map(|(_, tries)| tries).sum::<u64>();
-    assert_eq!(all, 3, "one of init and plan was run twice: {report}");
-    assert_eq!(report["outcome"], "changes");
+        });
+        let sandbox = Sandbox::new(RUNNER);
+        let address = format!("address = \"http://{address}/s\"");
+        let backend = format!("backend \"http\" {{\n    {address}\n    retry_max = 0\n  }}");
+        let resource = "resource \"terraform_data\" \"a\" {}";
+        sandbox.write("main.tf", &format!("terraform {{\n  {backend}\n}}\n{resource}\n"));
+        let ended = sandbox.run(&PLAN);
+        assert_eq!(ended.code, 0, "{}\n{}", ended.stdout, ended.stderr);
+        let failed = format!("failed: transient ({rule})");
+        assert!(ended.stderr.contains(&failed), "{}", ended.stderr);
+        let report = report(&sandbox);
+        let all = tries(&report).iter().map(|(_, tries)| tries).sum::<u64>();
+        assert_eq!(all, 3, "one of init and plan was run twice: {report}");
+        assert_eq!(report["outcome"], "changes");
+    }
 }
