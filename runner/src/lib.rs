@@ -87,10 +87,18 @@ async fn execute_command(command: Command, burrito: bool, environment: &Environm
             execute(&action, job, environment, Outputs::default(), limit).await
         }
         Command::Upload(args) => exit_code(run::unsent::upload(&args, environment).await),
-        Command::Runs(args) => exit_code(Box::pin(show::runs(&args, environment)).await),
-        Command::Show(args) => exit_code(Box::pin(show::show(&args, environment)).await),
-        Command::Logs(args) => exit_code(Box::pin(show::logs(&args, environment)).await),
-        Command::Classify(args) => exit_code(tool::diagnosis::classify(&args)),
+        Command::Runs(args) => {
+            printed(args.json, environment, Box::pin(show::runs(&args, environment))).await
+        }
+        Command::Show(args) => {
+            printed(args.json, environment, Box::pin(show::show(&args, environment))).await
+        }
+        Command::Logs(args) => {
+            printed(false, environment, Box::pin(show::logs(&args, environment))).await
+        }
+        Command::Classify(args) => {
+            printed(args.json, environment, async { tool::diagnosis::classify(&args) }).await
+        }
         Command::Resolve(args) => exit_code(release::resolve(&args, environment).await),
         Command::Install(args) => exit_code(release::install(&args, environment).await),
         Command::Mirror(args) => exit_code(release::mirror(&args, environment).await),
@@ -116,6 +124,22 @@ where
     Failure: for<'a> From<&'a E>,
 {
     result.map_or_else(|error| last_line::log(&Failure::from(&error)), |()| 0)
+}
+
+/// The exit code of a command that prints text of others, in which GitHub must find no commands.
+async fn printed<E>(
+    is_json: bool,
+    environment: &Environment,
+    work: impl Future<Output = Result<(), E>>,
+) -> u8
+where
+    Failure: for<'a> From<&'a E>,
+{
+    // JSON is for a program.
+    match if is_json { Ok(()) } else { start_output(environment) } {
+        Ok(()) => exit_code(work.await),
+        Err(error) => last_line::log(&Failure::from(&RunError::Io(error))),
+    }
 }
 
 /// The files that describe a run, beside those in the datastore.

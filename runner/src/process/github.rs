@@ -45,12 +45,12 @@ pub(crate) fn stop_commands() -> io::Result<()> {
 }
 
 /// Whether stdout is in a job of GitHub. Then everything is shown there, because only one stream has an order.
-pub(super) fn is_used() -> bool {
+pub(crate) fn is_used() -> bool {
     USED.load(Ordering::Acquire)
 }
 
 /// Writes a piece of output to stdout.
-pub(super) fn show(piece: &[u8]) -> io::Result<()> {
+pub(crate) fn show(piece: &[u8]) -> io::Result<()> {
     let mut state = state();
     let mut stdout = io::stdout().lock();
     state.show(piece, &mut stdout)?;

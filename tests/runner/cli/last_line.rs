@@ -133,3 +133,38 @@ fn output_that_goes_elsewhere_has_no_commands() {
         assert!(output.contains("Plan: ") && !output.contains("::"), "{output}");
     }
 }
+
+/// A log, and an error in it, that would be commands.
+#[tokio::test(flavor = "multi_thread")]
+async fn printed_logs_contain_no_commands_of_github() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER);
+    let log = "Error: ::error::a\n\n::add-mask::b\n";
+    let stored = StoredRun::new(&datastore, "default", "x", "r");
+    stored.put_log(0, log.as_bytes().to_vec()).await;
+    sandbox.write("log", log);
+    let url = datastore.url.as_str();
+    for args in [
+        &["logs", "r", "--name", "x", "--datastore", url][..],
+        &["show", "r", "--name", "x", "--datastore", url],
+        &["runs", "--name", "x", "--datastore", url],
+        &["classify", "log", "--explain"],
+    ] {
+        let ended = Ended::from(in_github(&mut sandbox.command(args), &sandbox).output().unwrap());
+        assert_eq!(ended.code, 0, "{args:?}: {}", ended.stderr);
+        let (commands, _) = read_by_github(&ended.stdout);
+        assert_eq!(commands, [""; 0], "{args:?}");
+        assert_eq!(
+            ended.stdout.matches("::stop-commands::").count(),
+            1,
+            "{args:?}: {}",
+            ended.stdout
+        );
+        if args[0] == "classify" {
+            assert!(ended.stdout.starts_with("unknown\n"), "{}", ended.stdout);
+        }
+    }
+    let json = ["runs", "--name", "x", "--datastore", url, "--json"];
+    let ended = Ended::from(in_github(&mut sandbox.command(&json), &sandbox).output().unwrap());
+    assert!(crate::json(ended.stdout.as_bytes()).is_array(), "{}", ended.stdout);
+}

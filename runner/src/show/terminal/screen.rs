@@ -8,7 +8,7 @@ use std::io::{self, IsTerminal as _};
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
 use crate::cli::Environment;
-use crate::process::Pager;
+use crate::process::{Pager, github};
 use crate::show::error::ShowError;
 use crate::show::terminal::colours::Colours;
 
@@ -34,6 +34,9 @@ impl Screen {
 
     /// Writes text that is clean.
     pub(in crate::show) async fn write(&mut self, text: &str) -> Result<(), ShowError> {
+        if github::is_used() {
+            return github::show(text.as_bytes()).map_err(closed);
+        }
         self.to.write_all(text.as_bytes()).await.map_err(closed)
     }
 }

@@ -5,6 +5,7 @@ use std::io::{self, BufRead, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use crate::cli::ClassifyArgs;
+use crate::process::github;
 use crate::source::regular;
 use crate::tool::diagnosis::error::ClassifyError;
 use crate::tool::diagnosis::output;
@@ -37,8 +38,13 @@ pub(crate) fn classify(args: &ClassifyArgs) -> Result<(), ClassifyError> {
     } else {
         output::text(&verdict, args.explain)
     };
+    // The class comes first, alone, so that a script can read it: it is no text of others.
+    let (class, rest) = text.split_at(text.find('\n').map_or(text.len(), |newline| newline + 1));
+    let (class, rest) = if args.json { (text.as_str(), "") } else { (class, rest) };
     let mut stdout = io::stdout().lock();
-    let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    let written = stdout.write_all(class.as_bytes()).and_then(|()| stdout.flush());
+    drop(stdout);
+    let written = written.and_then(|()| github::show(rest.as_bytes()));
     match written {
         // A reader such as `head -1` has all that it wants.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
