@@ -24,7 +24,7 @@ pub use environment::{Environment, GitHub, GitHubApp, MirrorVariables, Pod, Tenv
 pub(crate) use files::NamedFile;
 pub use identity::{DatastoreArgs, LayerArgs, RemoteArgs};
 pub use limits::LimitArgs;
-pub use preflight::{PreflightArgs, PreflightMode};
+pub use preflight::{DoctorArgs, PreflightArgs, PreflightMode};
 pub use retries::RetryArgs;
 pub use show::{LogsArgs, RunName, RunTarget, RunsArgs, ShowArgs, ShowCommon};
 pub use tools::{
@@ -244,6 +244,8 @@ Example:
     /// Print what kind of failure the output of a run shows: may it be retried?
     #[command(after_help = classify::CLASSIFY_HELP)]
     Classify(ClassifyArgs),
+    /// Check whether this machine, and what it reaches, is ready for a run
+    Doctor(Box<DoctorArgs>),
     /// Print the tool version that a directory requires
     Resolve(ResolveArgs),
     /// Download, verify and install that version; print the path of its binary
@@ -505,8 +507,8 @@ mod tests {
         let arguments = program.get_subcommands().filter_map(of_datastore).collect::<Vec<_>>();
         assert_eq!(
             arguments.len(),
-            7,
-            "plan, apply, start, upload, runs, show and logs: {arguments:?}"
+            8,
+            "plan, apply, start, upload, runs, show, logs and doctor: {arguments:?}"
         );
         for argument in arguments {
             assert_eq!(argument.get_default_values(), ["60s"], "{argument:?}");

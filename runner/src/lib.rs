@@ -40,6 +40,7 @@ use crate::order::job::{Job, JobError, Rejected};
 use crate::order::outputs::summary_file;
 use crate::order::pipes;
 use crate::process::{Signals, github};
+use crate::release::ReleaseError;
 use crate::report::{Outcome, Report};
 use crate::run::error::RunError;
 use crate::run::{Run, RunFiles};
@@ -99,6 +100,10 @@ async fn execute_command(command: Command, burrito: bool, environment: &Environm
         Command::Classify(args) => {
             printed(args.json, environment, async { tool::diagnosis::classify(&args) }).await
         }
+        Command::Doctor(args) => match Box::pin(order::doctor::doctor(&args, environment)).await {
+            Ok(code) => code,
+            Err(error) => exit_code(Err(ReleaseError::Stdout(error))),
+        },
         Command::Resolve(args) => exit_code(release::resolve(&args, environment).await),
         Command::Install(args) => exit_code(release::install(&args, environment).await),
         Command::Mirror(args) => exit_code(release::mirror(&args, environment).await),
@@ -136,9 +141,10 @@ where
     Failure: for<'a> From<&'a E>,
 {
     // JSON is for a program.
-    match if is_json { Ok(()) } else { start_output(environment) } {
+    let started = if is_json { Ok(()) } else { start_output(environment) };
+    match started {
         Ok(()) => exit_code(work.await),
-        Err(error) => last_line::log(&Failure::from(&RunError::Io(error))),
+        Err(error) => exit_code::<RunError>(Err(RunError::Io(error))),
     }
 }
 

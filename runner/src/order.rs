@@ -4,6 +4,7 @@
 pub(crate) mod apply_command;
 mod command_line;
 pub(crate) mod datastore;
+pub(crate) mod doctor;
 mod identity;
 pub(crate) mod job;
 pub(crate) mod layer;

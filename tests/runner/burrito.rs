@@ -8,6 +8,7 @@
 mod apply_once;
 mod apply_retries;
 mod deleted_pod;
+mod doctor;
 mod failures;
 mod namespace;
 mod plan_origin;

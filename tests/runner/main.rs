@@ -103,6 +103,7 @@ mod release {
 /// Arguments, environment and error messages.
 mod cli {
     mod classify;
+    mod doctor;
     mod environment;
     mod error_messages;
     mod last_line;

@@ -12,6 +12,7 @@ mod bundles;
 mod call;
 mod error;
 mod files;
+mod health;
 mod http;
 mod records;
 mod sender;
@@ -21,6 +22,7 @@ mod token;
 mod transfer;
 
 pub use self::error::{ClientError, Digests};
+pub use self::health::Health;
 pub use self::http::{Client, Condition};
 pub use self::records::Claimed;
 pub use self::sender::Sender;

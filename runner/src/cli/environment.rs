@@ -202,6 +202,8 @@ pub struct Pod {
     pub action: Option<String>,
     /// `BURRITO_DATASTORE_HOSTNAME`, with an optional port
     pub datastore: Option<String>,
+    /// Whether this is a pod (`KUBERNETES_SERVICE_HOST`).
+    pub is_kubernetes: bool,
     /// `BURRITO_DATASTORE_TLS`
     pub datastore_tls: bool,
     /// `BURRITO_HERMITCRAB_URL`, a provider mirror, if `BURRITO_HERMITCRAB_ENABLED` is true
@@ -227,6 +229,7 @@ impl Pod {
             datastore_tls: is("BURRITO_DATASTORE_TLS"),
             hermitcrab: set("BURRITO_HERMITCRAB_URL").filter(|_| hermitcrab),
             name: set("HOSTNAME"),
+            is_kubernetes: set("KUBERNETES_SERVICE_HOST").is_some(),
         }
     }
 }

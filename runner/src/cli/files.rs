@@ -24,6 +24,9 @@ impl Command {
             Self::Classify(args) => {
                 args.rules.as_mut().map(|file| ("--rules", file)).into_iter().collect()
             }
+            Self::Doctor(args) => {
+                args.tools.files().into_iter().chain(args.datastore.files()).collect()
+            }
             Self::Resolve(args) => args.tools.files(),
             Self::Install(args) => args.tools.files(),
             Self::Mirror(args) => args.tools.files(),

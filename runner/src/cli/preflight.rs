@@ -1,6 +1,14 @@
-//! The argument about credentials.
+//! The arguments about checks before a run: of credentials, and of the machine (`runner doctor`).
+
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use datastore_api::Name;
+
+use crate::cli::identity::DatastoreArgs;
+use crate::cli::time_limit;
+use crate::cli::tools::ToolArgs;
+use crate::version::ToolName;
 
 /// How the credentials are examined.
 #[derive(Clone, Copy, Debug, Args)]
@@ -28,3 +36,42 @@ pub enum PreflightMode {
     /// Not at all.
     Off,
 }
+
+/// `runner doctor`
+#[derive(Debug, Args)]
+#[command(after_help = DOCTOR_HELP)]
+pub struct DoctorArgs {
+    /// The code, whose repository is to be reachable: a directory or a git URL
+    #[arg(value_name = "DIR")]
+    pub dir: Option<String>,
+    /// Namespace in which runs are to be stored [default: the pod's, else default]
+    #[arg(long, env = "PLANCHA_NAMESPACE", value_name = "NAME")]
+    pub namespace: Option<Name>,
+    /// The tool whose release site is to be reachable
+    #[arg(long, env = "PLANCHA_TOOL", value_name = "TOOL", default_value = "terraform")]
+    pub tool: ToolName,
+    /// Time from a signal until the tool is killed, as for plan and apply. In a pod it has to fit into its
+    /// `terminationGracePeriodSeconds` [default: 5m; in a pod of Burrito's 20s]
+    #[arg(long, env = "PLANCHA_GRACE", value_name = "DURATION", value_parser = time_limit)]
+    pub grace: Option<Duration>,
+    /// Where artifacts are stored.
+    #[command(flatten)]
+    pub datastore: DatastoreArgs,
+    /// Where tools are downloaded and installed.
+    #[command(flatten)]
+    pub tools: ToolArgs,
+    /// Print a JSON list of the checks: name, level, text, hint and exit
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The end of the help.
+const DOCTOR_HELP: &str = "\
+Each check is one line, `ok`, `warn` or `fail` with its name, and a line `next:` where something is to be done. All run at the \
+same time, each for at most 5 s. The exit code is that of the first check that failed, and 0 if none did. Nothing is changed but \
+files that are created and removed again at once.
+
+Examples:
+  runner doctor                              this machine
+  runner doctor --datastore URL live/vpc     also the datastore, and the repository of that directory
+  runner doctor --json | jq '.[] | select(.level != \"ok\")'";

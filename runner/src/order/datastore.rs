@@ -20,6 +20,17 @@ pub(crate) fn datastore(
     ca_file: Option<&Path>,
     environment: &Environment,
 ) -> Result<Option<Client>, JobError> {
+    let Some(settings) = client_settings(args, ca_file, environment)? else { return Ok(None) };
+    let client = Client::new(settings);
+    client.map(Some).map_err(|error| JobError::Config(format!("--ca-file: {error}")))
+}
+
+/// The settings of that client.
+pub(super) fn client_settings(
+    args: &DatastoreArgs,
+    ca_file: Option<&Path>,
+    environment: &Environment,
+) -> Result<Option<Settings>, JobError> {
     let Some(text) = &args.datastore else { return Ok(None) };
     let url = parse_url(text.expose_secret(), FLAG).map_err(JobError::Usage)?;
     for (flag, file) in [("--token-file", args.token_file.as_deref()), ("--ca-file", ca_file)] {
@@ -35,8 +46,7 @@ pub(crate) fn datastore(
         (None, Some(token)) => Token::Text(token.clone()),
         (None, None) => Token::None,
     };
-    let client = Client::new(settings);
-    client.map(Some).map_err(|error| JobError::Config(format!("--ca-file: {error}")))
+    Ok(Some(settings))
 }
 
 /// Settings of the client: the timeout, and warnings while it waits.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use datastore_api::client::Token;
+use datastore_api::client::{Settings, Token};
 use datastore_api::{BundleKey, Client, Name, RunKey};
 use secrecy::ExposeSecret as _;
 
@@ -27,7 +27,7 @@ const DATASTORE: &str = "burrito-datastore.burrito-system.svc.cluster.local";
 const TOKEN: &str = "/var/run/secrets/token/burrito";
 const CA: &str = "/etc/ssl/certs/burrito-datastore-ca.crt";
 /// Kubernetes kills a pod 30 s after SIGTERM. The rest of that time is for the uploads.
-const GRACE: Duration = Duration::from_secs(20);
+pub(super) const GRACE: Duration = Duration::from_secs(20);
 
 impl Job {
     /// The job that the controllers have started this pod for.
@@ -254,6 +254,16 @@ fn bundle(order: &Order, namespace: &Name) -> Result<BundleKey, JobError> {
 }
 
 fn datastore(pod: &Pod, args: &DatastoreArgs, ca_file: Option<&Path>) -> Result<Client, JobError> {
+    let settings = client_settings(pod, args, ca_file)?;
+    Client::new(settings).map_err(|error| JobError::Config(error.to_string()))
+}
+
+/// The settings for the datastore that the controllers set.
+pub(super) fn client_settings(
+    pod: &Pod,
+    args: &DatastoreArgs,
+    ca_file: Option<&Path>,
+) -> Result<Settings, JobError> {
     let scheme = if pod.datastore_tls { "https" } else { "http" };
     let host = pod.datastore.as_deref().unwrap_or(DATASTORE);
     let url = match &args.datastore {
@@ -270,5 +280,5 @@ fn datastore(pod: &Pod, args: &DatastoreArgs, ca_file: Option<&Path>) -> Result<
     settings.ca_files.extend(ca_file.map(Path::to_owned));
     // The mounted certificate is trusted, even if SSL_CERT_FILE does not name it.
     settings.ca_files.extend(Path::new(CA).exists().then(|| PathBuf::from(CA)));
-    Client::new(settings).map_err(|error| JobError::Config(error.to_string()))
+    Ok(settings)
 }

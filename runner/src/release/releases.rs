@@ -87,6 +87,19 @@ impl Releases {
         Ok(self.list(tool, self.args.refresh).await?.versions)
     }
 
+    /// Asks the release site of a tool for its list: where it comes from, and how many versions it has. `None`: `--offline`
+    /// forbids that.
+    pub(crate) async fn reach(
+        &self,
+        tool: ToolName,
+    ) -> Result<Option<(String, usize)>, ReleaseError> {
+        if self.is_offline(tool)? {
+            return Ok(None);
+        }
+        let list = self.list(tool, true).await?;
+        Ok(Some((list.source, list.versions.len())))
+    }
+
     pub(in crate::release) fn cache(&self) -> Option<&Path> {
         self.cache.as_deref()
     }

@@ -1,5 +1,6 @@
 //! Git, by the `git` program: it knows the user's configuration, keys and helpers.
 
+mod ask;
 mod checkout;
 mod command;
 mod converted;
@@ -13,6 +14,7 @@ mod running;
 mod source;
 mod work_tree;
 
+pub(crate) use crate::source::git::ask::ask;
 pub(super) use crate::source::git::checkout::{Git, needs_whole_history, prepare, unbundle};
 pub(super) use crate::source::git::command::question;
 pub(crate) use crate::source::git::converted::converted;

@@ -22,6 +22,7 @@ mod vault;
 pub(crate) use aws::{METADATA_DISABLED, ask_metadata_service};
 pub(crate) use configuration::Configuration;
 pub(crate) use findings::{Findings, Refusal};
+pub(crate) use jwt::expires as token_expires;
 pub(crate) use online::ask;
 pub(crate) use question::Question;
 pub(crate) use variables::credentials;

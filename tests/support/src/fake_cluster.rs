@@ -144,6 +144,9 @@ impl Known {
                 }
                 _ => Ok((StatusCode::CREATED, self.review(&body))),
             },
+            ["apis", "authorization.k8s.io", "v1", "selfsubjectaccessreviews"] => {
+                Ok((StatusCode::CREATED, self.own_review(caller.as_ref(), body)))
+            }
             _ if caller.is_some() => Err(forbidden(&caller.unwrap(), method, &path.join("/"))),
             ["api", "v1", "namespaces", namespace, "serviceaccounts", account, "token"] => {
                 Ok((StatusCode::CREATED, self.issue(namespace, account, body)))
@@ -153,6 +156,18 @@ impl Known {
                 Err((StatusCode::NOT_FOUND, "NotFound", "the double does not know this".to_owned()))
             }
         }
+    }
+
+    /// Whether the caller may do what it asks about.
+    fn own_review(&self, caller: Option<&Account>, mut body: Value) -> Value {
+        let asked = &body["spec"]["resourceAttributes"];
+        let (namespace, plural) = (text(&asked["namespace"]), text(&asked["resource"]));
+        let method = if asked["verb"] == "patch" { Method::PATCH } else { Method::GET };
+        let is_allowed = caller.is_none_or(|account| {
+            self.may(account, &method, &namespace, &plural, &["name"]).is_ok()
+        });
+        body["status"] = json!({"allowed": is_allowed});
+        body
     }
 
     /// Burrito's ClusterRole `burrito-runner`, where a RoleBinding gives it.

@@ -3,6 +3,8 @@
 //!
 //! The only module that knows kube.
 
+mod access;
+
 use std::error::Error;
 use std::time::Duration;
 

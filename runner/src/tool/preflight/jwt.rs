@@ -15,7 +15,7 @@ const MAX_TOKEN: u64 = 1 << 20;
 const LEEWAY_SECONDS: i64 = 60;
 
 /// When a token expires. `None`: the text is no JWT, or the token has no expiry.
-pub(super) fn expires(token: &str) -> Option<Timestamp> {
+pub(crate) fn expires(token: &str) -> Option<Timestamp> {
     let mut parts = token.trim().split('.');
     let (_, claims, _) = (parts.next()?, parts.next()?, parts.next()?);
     if parts.next().is_some() {
