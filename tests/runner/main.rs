@@ -62,6 +62,7 @@ mod interruption {
     mod datastore_responses;
     mod killed_runner;
     mod limits;
+    mod lock_probe;
     mod orphaned_tool;
     mod signals;
     mod silent_datastore;

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use crate::process::quoted;
+use crate::run::step::found_lock::FoundLock;
 use crate::run::step::limits::TimedOut;
 use crate::tool::diagnosis::Class;
 use crate::tool::diagnostics::{Diagnostic, Diagnostics};
@@ -181,26 +182,43 @@ fn unreleased(tool: &Command<'_>, error: &Diagnostic) -> String {
 }
 
 /// What to do after the tool was killed in this step.
-pub(super) fn after_kill(tool: &Command<'_>, step: &str) -> String {
-    let unlock = tool.force_unlock("ID");
-    if step == "apply" {
-        format!(
-            "resources may exist that the state does not record, and the state may still be locked: compare both, then \
-             unlock it with `{unlock}` (the error of the next run or the backend names the ID), and plan again"
-        )
-    } else {
-        format!(
-            "the state may still be locked: check that nothing else uses it, unlock it with `{unlock}` (the error of \
-             the next run or the backend names the ID), and run again"
-        )
+pub(super) fn after_kill(tool: &Command<'_>, step: &str, lock: &FoundLock) -> String {
+    let unlock = match lock {
+        FoundLock::Free => None,
+        FoundLock::Unknown => Some(format!(
+            "`{}` (the error of the next run or the backend names the ID)",
+            tool.force_unlock("ID")
+        )),
+        FoundLock::Held(errors) => {
+            let find = |error: &Diagnostic| {
+                let text = format!("{}\n{}", error.summary, error.detail);
+                lock_id(&text).map(|id| format!("`{}`", tool.force_unlock(id)))
+            };
+            errors.iter().find_map(find).or_else(|| {
+                Some(format!("`{}` (the backend names the ID)", tool.force_unlock("ID")))
+            })
+        }
+    };
+    let is_held = matches!(lock, FoundLock::Held(_));
+    let still = if is_held { "is still locked" } else { "may still be locked" };
+    match (step, unlock) {
+        ("apply", Some(unlock)) => format!(
+            "resources may exist that the state does not record, and the state {still}: compare both, then unlock it with \
+             {unlock}, and plan again"
+        ),
+        ("apply", None) => {
+            "resources may exist that the state does not record: compare both, and plan again"
+                .to_owned()
+        }
+        (_, Some(unlock)) => format!(
+            "the state {still}: check that nothing else uses it, unlock it with {unlock}, and run again"
+        ),
+        (_, None) => "run again".to_owned(),
     }
 }
 
-/// What to do after the tool has reached a limit in this step.
-pub(super) fn after_limit(tool: &Command<'_>, step: &str, end: &TimedOut) -> String {
-    if end.is_killed() {
-        return after_kill(tool, step);
-    }
+/// What to do after the tool has reached a limit in this step, and has ended in good order.
+pub(super) fn after_limit(step: &str, end: &TimedOut) -> String {
     let flag = end.flag();
     if step == "apply" {
         format!(

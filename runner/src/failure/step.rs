@@ -6,6 +6,7 @@ use crate::failure::advice::{self, Command};
 use crate::failure::{Failure, Kind};
 use crate::process::Stop;
 use crate::run::error::RunError;
+use crate::run::step::found_lock::FoundLock;
 use crate::tool::diagnosis::{Cause, Class};
 use crate::tool::diagnostics::Diagnostics;
 
@@ -18,14 +19,17 @@ impl Failure {
                 let hint = advice::after(&tool, errors, why.class, (dir, *stored));
                 Self { hint: Some(hint), ..Self::of_tool(error, (errors, dir), why) }
             }
-            RunError::Killed { tool, workspace, step, stop, .. } => {
+            RunError::Killed { tool, workspace, step, stop, lock, .. } => {
                 let kind = stop.map_or(Kind::Unclassified, Kind::Stopped);
                 let tool = Command::new(tool, workspace.as_deref());
-                Self::new(kind, error).with_hint(&advice::after_kill(&tool, step))
+                Self::of_killed(kind, error, lock, &advice::after_kill(&tool, step, lock))
             }
-            RunError::TimedOut { tool, workspace, step, end } => {
+            RunError::TimedOut { tool, workspace, step, end, lock } if end.is_killed() => {
                 let tool = Command::new(tool, workspace.as_deref());
-                Self::new(Kind::Timeout, error).with_hint(&advice::after_limit(&tool, step, end))
+                Self::of_killed(Kind::Timeout, error, lock, &advice::after_kill(&tool, step, lock))
+            }
+            RunError::TimedOut { step, end, .. } => {
+                Self::new(Kind::Timeout, error).with_hint(&advice::after_limit(step, end))
             }
             _ => Self::new(Kind::Unclassified, error),
         }
@@ -40,6 +44,20 @@ impl Failure {
             }
             _ => failure,
         }
+    }
+
+    /// The tool was killed. The message says whether the state is locked.
+    fn of_killed(kind: Kind, error: &RunError, lock: &FoundLock, hint: &str) -> Self {
+        let failure = Self::new(kind, error).with_hint(hint);
+        let holder = match lock {
+            FoundLock::Unknown => return failure,
+            FoundLock::Free => "; the lock of the state is free".to_owned(),
+            FoundLock::Held(errors) => match advice::held_lock(errors) {
+                Some(holder) if !holder.is_empty() => format!("; the state is locked: {holder}"),
+                _ => "; the state is locked".to_owned(),
+            },
+        };
+        Self { message: failure.message + &holder, ..failure }
     }
 
     /// A signal, or the limit of the run.

@@ -45,6 +45,8 @@ impl fmt::Display for Stop {
 #[derive(Clone, Debug)]
 pub(crate) struct Signals {
     stop: watch::Receiver<Option<Stop>>,
+    /// When it came.
+    at: Arc<OnceLock<Instant>>,
     /// When all remaining work must end. Set when a signal first limits a future.
     deadline: Arc<OnceLock<Instant>>,
     pub(super) guard: Option<Arc<Guard>>,
@@ -58,6 +60,8 @@ impl Signals {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut hangup = if ignores_hangup() { None } else { Some(signal(SignalKind::hangup())?) };
         let (sender, stop) = watch::channel(None);
+        let at = Arc::<OnceLock<Instant>>::default();
+        let came_at = Arc::clone(&at);
         tokio::spawn(async move {
             let mut expired = pin!(tokio::time::sleep(limit.unwrap_or_default()));
             loop {
@@ -76,6 +80,7 @@ impl Signals {
                         Stop::Timeout(limit.take().unwrap_or_default())
                     }
                 };
+                came_at.get_or_init(Instant::now);
                 let first = sender.send_if_modified(|known| {
                     let first = known.is_none();
                     known.get_or_insert(stop);
@@ -91,14 +96,14 @@ impl Signals {
                 "the guard could not be started ({error}): if the runner is killed, the tool keeps running"
             );
         });
-        Ok(Self { stop, deadline: Arc::default(), guard: guard.ok().map(Arc::new) })
+        Ok(Self { stop, at, deadline: Arc::default(), guard: guard.ok().map(Arc::new) })
     }
 
     /// Signals that a test sends.
     #[cfg(test)]
     pub(crate) fn of_test() -> (watch::Sender<Option<Stop>>, Self) {
         let (sender, stop) = watch::channel(None);
-        (sender, Self { stop, deadline: Arc::default(), guard: None })
+        (sender, Self { stop, at: Arc::default(), deadline: Arc::default(), guard: None })
     }
 
     /// Ends the guard. Call it when no further program will run.
@@ -111,6 +116,20 @@ impl Signals {
     /// The signal that came, if one did.
     pub(crate) fn stopped(&self) -> Option<Stop> {
         *self.stop.borrow()
+    }
+
+    /// The time since the signal came, if one did.
+    pub(crate) fn since_stop(&self) -> Option<Duration> {
+        self.at.get().map(Instant::elapsed)
+    }
+
+    /// The same signals; if one came, one that never does: for a program that is started because of it.
+    pub(crate) fn unheard_if_stopped(&self) -> Self {
+        let stop = match self.stopped() {
+            None => self.stop.clone(),
+            Some(_) => watch::channel(None).1,
+        };
+        Self { stop, ..self.clone() }
     }
 
     /// Waits for a signal.

@@ -14,6 +14,7 @@ use crate::run::apply::remainder::compare::Differences;
 use crate::run::artifacts::OpenError;
 use crate::run::plan_summary::PlanError;
 use crate::run::push::{ErroredState, MissingState, Unpushed};
+use crate::run::step::found_lock::FoundLock;
 use crate::run::step::limits::TimedOut;
 use crate::run::stored_plan::StoredPlanError;
 use crate::run::unsent::UnreadableRecord;
@@ -57,6 +58,7 @@ pub(crate) enum RunError {
         end: String,
         /// The signal that asked the runner to stop, if one did.
         stop: Option<Stop>,
+        lock: Box<FoundLock>,
     },
     #[error("{tool} {step} {end}")]
     TimedOut {
@@ -65,6 +67,7 @@ pub(crate) enum RunError {
         workspace: Option<String>,
         step: &'static str,
         end: Box<TimedOut>,
+        lock: Box<FoundLock>,
     },
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -145,6 +148,16 @@ pub(crate) enum RunError {
 }
 
 impl RunError {
+    /// Where it is recorded whether the state is locked, if the tool was killed in a step that locks it.
+    pub(crate) fn killed_lock(&mut self) -> Option<&mut FoundLock> {
+        let (is_killed, step, lock) = match self {
+            Self::Killed { step, lock, .. } => (true, *step, lock),
+            Self::TimedOut { step, end, lock, .. } => (end.is_killed(), *step, lock),
+            _ => return None,
+        };
+        Some(&mut **lock).filter(|_| is_killed && matches!(step, "plan" | "apply"))
+    }
+
     /// Whether a signal or a limit has ended the run: nothing else is tried then.
     pub(crate) fn is_stop(&self) -> bool {
         matches!(

@@ -1,7 +1,9 @@
 //! One step of a run: the tool is run once, and its exit is checked. Which steps a run has is not known here.
 
 pub(super) mod budget;
+pub(crate) mod found_lock;
 pub(crate) mod limits;
+mod lock_probe;
 mod retry;
 
 use std::io;
@@ -35,6 +37,7 @@ impl Run<'_> {
     ) -> Result<(), RunError> {
         let before = fs::metadata(self.log.path())?.len();
         let result = self.step(name, &program(&prepared.tool())).await;
+        let result = self.with_lock(prepared, result).await;
         let Err(RunError::Tool { .. }) = result else { return result };
         let may_repeat = prepared.mirrored && !self.has_cut_output;
         if !may_repeat || !is_provider_missing(self.log.reader(before)?)? {
@@ -45,7 +48,8 @@ impl Run<'_> {
         self.log.line(line)?;
         prepared.mirrored = false;
         prepared.env.retain(|(name, _)| name != CLI_CONFIG);
-        self.step(name, &program(&prepared.tool())).await
+        let result = self.step(name, &program(&prepared.tool())).await;
+        self.with_lock(prepared, result).await
     }
 
     /// Runs a step whose output is shown and logged.
@@ -125,10 +129,12 @@ impl Run<'_> {
         if let Some(reached) = &exit.limit {
             let killed_after = exit.killed.then_some(self.job.grace);
             let end = Box::new(TimedOut::new(reached.clone(), killed_after));
-            return Err(RunError::TimedOut { tool, workspace, step, end });
+            let lock = Box::default();
+            return Err(RunError::TimedOut { tool, workspace, step, end, lock });
         }
         if let Some(end) = killed_by(exit, self.job.grace) {
-            return Err(RunError::Killed { tool, workspace, step, end, stop: exit.stop });
+            let lock = Box::default();
+            return Err(RunError::Killed { tool, workspace, step, end, stop: exit.stop, lock });
         }
         if let Some(signal) = exit.stop {
             return Err(RunError::Stopped(signal));
@@ -156,6 +162,7 @@ fn killed_by(exit: &ExitReport, grace: Duration) -> Option<String> {
         (Some(stop), _) if exit.killed => {
             Some(format!("did not stop within {grace:?} after {stop}, and was killed"))
         }
+        (Some(stop), Some(9)) => Some(format!("was killed by SIGKILL after {stop}")),
         (None, Some(9)) => Some("was killed by SIGKILL; perhaps memory ran out".to_owned()),
         (None, Some(signal)) => Some(format!("was ended by signal {signal}")),
         _ => None,

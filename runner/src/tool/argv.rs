@@ -110,6 +110,12 @@ impl Tool<'_> {
         program
     }
 
+    /// Takes the lock of the state and frees it: there is no such resource. No provider is needed, and nothing is written.
+    pub(crate) fn lock_probe(&self) -> Program {
+        let options = ["-allow-missing", "-lock-timeout=0s", "terraform_data.plancha_probe"];
+        self.program("untaint", false, &options)
+    }
+
     /// Makes terragrunt print where it runs the tool; `None` without terragrunt.
     pub(crate) fn terragrunt_info(&self) -> Option<Program> {
         let version = &self.terragrunt?.version;

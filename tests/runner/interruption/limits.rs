@@ -108,7 +108,7 @@ fn tool_that_does_not_stop_at_a_limit_is_killed() {
     assert_eq!(ended.code, 11, "{}", ended.stderr);
     for words in [
         "made no progress for 2s (--idle-timeout), did not stop within 1s (--grace), and was killed; it had printed nothing",
-        "next: the state may still be locked",
+        "the lock of the state is free. next: run again",
     ] {
         assert!(ended.stderr.contains(words), "{words}: {}", ended.stderr);
     }

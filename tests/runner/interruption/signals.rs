@@ -260,18 +260,21 @@ fn locked_state_is_exit_code_4_with_the_holder_of_the_lock() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_tool_may_have_left_the_state_lock() {
+async fn killed_tool_has_left_no_lock_if_another_command_gets_it() {
     let datastore = TestDatastore::memory().await;
     let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("[ $STEP = apply ] && kill -9 $$");
     let args = ["apply", "--no-plan", "--name", "x", "--run", "r"];
     let ended = sandbox.run_with(&datastore.url, &args);
     assert_eq!(ended.code, 1, "{}", ended.stderr);
-    for words in ["terraform apply was killed by SIGKILL", "next: resources may exist"] {
+    for words in [
+        "terraform apply was killed by SIGKILL",
+        "the lock of the state is free. next: resources may exist",
+    ] {
         assert!(ended.stderr.contains(words), "{words}: {}", ended.stderr);
     }
     let report =
         json(&StoredRun::new(&datastore, "default", "x", "r").artifact("run.json", 0).await);
-    assert_eq!(report["state_lock"], "unknown");
+    assert_eq!(report["state_lock"], "free");
     let steps = report["steps"].as_array().unwrap();
     assert_eq!(steps.last().unwrap()["exit"], 137);
 }

@@ -1,0 +1,25 @@
+//! What is known of the state's lock after the tool was killed.
+
+use crate::tool::diagnostics::Diagnostics;
+
+/// Whether the state is locked.
+#[derive(Debug, Default)]
+pub(crate) enum FoundLock {
+    #[default]
+    Unknown,
+    Free,
+    /// By whom is in the errors of the tool that was refused.
+    Held(Diagnostics),
+}
+
+impl FoundLock {
+    /// What the errors of a tool say that could not take the lock. The lock may also be out of reach.
+    pub(super) fn of_errors(errors: Diagnostics) -> Self {
+        let is_held = errors.iter().any(|error| {
+            let text = format!("{}\n{}", error.summary, error.detail);
+            text.contains("Error acquiring the state lock")
+                && (text.contains("Lock Info:") || text.contains("already locked"))
+        });
+        if is_held { Self::Held(errors) } else { Self::Unknown }
+    }
+}

@@ -1,0 +1,199 @@
+//! Whether the state is locked after the tool was killed.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use support::{Ended, Sandbox, eventually};
+
+use crate::{RUNNER, json};
+
+/// A module whose apply kills terraform, after it has copied the state.
+fn deadly(backend: &str) -> String {
+    format!(
+        "{backend}\nresource \"terraform_data\" \"first\" {{}}\n\
+         resource \"terraform_data\" \"deadly\" {{\n  count = fileexists(\"deadly\") ? 1 : 0\n  \
+         depends_on = [terraform_data.first]\n  provisioner \"local-exec\" {{\n    \
+         command = \"touch killed; test ! -e terraform.tfstate || cp terraform.tfstate before; kill -9 $PPID\"\n  }}\n}}\n"
+    )
+}
+
+/// Applies twice. The second apply is killed.
+fn killed(sandbox: &Sandbox, backend: &str) -> Ended {
+    sandbox.write("main.tf", &deadly(backend));
+    let apply = ["apply", "--no-plan", "--again", "--result", "result.json"];
+    let first = sandbox.run(&apply);
+    assert_eq!(first.code, 0, "{}{}", first.stdout, first.stderr);
+    sandbox.write("deadly", "");
+    let ended = sandbox.run(&apply);
+    assert_eq!(ended.code, 1, "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stderr.contains("terraform apply was killed by SIGKILL"), "{}", ended.stderr);
+    ended
+}
+
+fn state_lock(sandbox: &Sandbox) -> String {
+    let report = json(sandbox.read("result.json").as_bytes());
+    report["state_lock"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn lock_of_a_local_state_is_free_and_its_bytes_stay() {
+    let sandbox = Sandbox::new(RUNNER);
+    let ended = killed(&sandbox, "");
+    assert!(ended.stderr.contains("; the lock of the state is free. next: "), "{}", ended.stderr);
+    assert_eq!(state_lock(&sandbox), "free");
+    assert_eq!(sandbox.read("before"), sandbox.read("terraform.tfstate"));
+    assert!(!sandbox.work().join(".terraform.tfstate.lock.info").exists());
+}
+
+/// A backend of the type `http` with locks.
+#[derive(Clone, Default)]
+struct Backend(Arc<Mutex<Contents>>);
+
+#[derive(Default)]
+struct Contents {
+    state: Option<Vec<u8>>,
+    lock: Option<Vec<u8>>,
+    /// Whether it lets everyone lock the state, as if the lock of a dead client had expired.
+    forgets_locks: bool,
+    methods: Vec<String>,
+}
+
+impl Backend {
+    /// Starts it. Returns the configuration as well.
+    fn start() -> (Self, String) {
+        let (backend, listener) = (Self::default(), TcpListener::bind("127.0.0.1:0").unwrap());
+        let address = format!("http://{}/state", listener.local_addr().unwrap());
+        let ours = backend.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                // A client that leaves is no error.
+                let _answered = ours.answer(stream);
+            }
+        });
+        let lines = ["address", "lock_address", "unlock_address"];
+        let lines = lines.map(|name| format!("    {name} = \"{address}\"\n")).concat();
+        (backend, format!("terraform {{\n  backend \"http\" {{\n{lines}  }}\n}}\n"))
+    }
+
+    fn answer(&self, mut stream: TcpStream) -> std::io::Result<()> {
+        let mut reader = BufReader::new(stream.try_clone()?);
+        let (mut method, mut len) = (String::new(), 0);
+        for index in 0.. {
+            let mut line = String::new();
+            reader.read_line(&mut line)?;
+            if index == 0 {
+                method.extend(line.split(' ').next());
+            }
+            let line = line.trim().to_ascii_lowercase();
+            if let Some(value) = line.strip_prefix("content-length:") {
+                len = value.trim().parse().unwrap();
+            }
+            if line.is_empty() {
+                break;
+            }
+        }
+        let mut body = vec![0; len];
+        reader.read_exact(&mut body)?;
+        let mut contents = self.0.lock().unwrap();
+        contents.methods.push(method.clone());
+        let forgets = contents.forgets_locks;
+        let (status, body) = match &*method {
+            "GET" => contents.state.clone().map_or((404, Vec::new()), |state| (200, state)),
+            "LOCK" => match &contents.lock {
+                Some(holder) if !forgets => (423, holder.clone()),
+                _ => {
+                    contents.lock = Some(body);
+                    (200, Vec::new())
+                }
+            },
+            "UNLOCK" => {
+                contents.lock = None;
+                (200, Vec::new())
+            }
+            _ => {
+                contents.state = Some(body);
+                (200, Vec::new())
+            }
+        };
+        let head = format!("HTTP/1.1 {status} x\r\nContent-Length: {}\r\n", body.len());
+        stream.write_all(&[head.as_bytes(), b"Connection: close\r\n\r\n", &body].concat())
+    }
+}
+
+#[test]
+fn lock_that_a_killed_tool_has_left_is_named_by_the_id_of_the_server() {
+    let (backend, configuration) = Backend::start();
+    let sandbox = Sandbox::new(RUNNER);
+    let ended = killed(&sandbox, &configuration);
+    let contents = backend.0.lock().unwrap();
+    let held = json(contents.lock.as_deref().unwrap());
+    let id = held["ID"].as_str().unwrap();
+    for words in [
+        format!("; the state is locked: held by another process (lock ID {id}). next: "),
+        format!(
+            "and the state is still locked: compare both, then unlock it with `terraform force-unlock {id}`"
+        ),
+    ] {
+        assert!(ended.stderr.contains(&words), "{words}: {}", ended.stderr);
+    }
+    assert_eq!(state_lock(&sandbox), "held");
+}
+
+#[test]
+fn free_lock_of_a_server_is_taken_and_freed_and_nothing_is_written() {
+    let (backend, configuration) = Backend::start();
+    backend.0.lock().unwrap().forgets_locks = true;
+    let sandbox = Sandbox::new(RUNNER);
+    let ended = killed(&sandbox, &configuration);
+    assert!(ended.stderr.contains("; the lock of the state is free. next: "), "{}", ended.stderr);
+    assert_eq!(state_lock(&sandbox), "free");
+    let methods = backend.0.lock().unwrap().methods.join(" ");
+    assert!(methods.ends_with("LOCK GET UNLOCK"), "{methods}");
+}
+
+/// The command gets one SIGINT after 10 s, and is left alone: it may hold the lock.
+#[test]
+fn hanging_probe_is_interrupted_once_and_not_killed() {
+    let sandbox = Sandbox::new(RUNNER).hello();
+    let (heard, go, pid) = (sandbox.path("heard"), sandbox.path("go"), sandbox.path("pid"));
+    let sandbox = sandbox.fake_terraform(&format!(
+        "[ $STEP = apply ] && kill -9 $$\n\
+         if [ $STEP = untaint ]; then echo $$ > {pid}; trap 'echo INT >> {heard}' INT
+           i=0; while [ ! -e {go} ] && [ $i -lt 600 ]; do i=$((i + 1)); sleep 0.1; done; fi",
+        heard = heard.display(),
+        go = go.display(),
+        pid = pid.display()
+    ));
+    let started = Instant::now();
+    let ended = sandbox.run(&["apply", "--no-plan", "--result", "result.json"]);
+    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    assert!(started.elapsed() < Duration::from_secs(40), "{:?}", started.elapsed());
+    assert_eq!(state_lock(&sandbox), "unknown");
+    let process = format!("/proc/{}", std::fs::read_to_string(pid).unwrap().trim());
+    assert!(std::path::Path::new(&process).exists(), "it was killed");
+    assert_eq!(std::fs::read_to_string(heard).unwrap(), "INT\n");
+    std::fs::write(go, "").unwrap();
+    eventually("it has ended", || !std::path::Path::new(&process).exists());
+}
+
+#[test]
+fn lock_is_probed_after_a_signal_only_if_time_is_left() {
+    for (grace, lock) in [("10s", "unknown"), ("60s", "free")] {
+        let sandbox = Sandbox::new(RUNNER).hello();
+        let started = sandbox.path("started");
+        let sandbox = sandbox.fake_terraform(&format!(
+            "if [ $STEP = apply ]; then trap 'kill -9 $$' INT; touch {}; sleep 60 & wait; fi",
+            started.display()
+        ));
+        let args = ["apply", "--no-plan", "--result", "result.json", "--grace", grace];
+        let runner = sandbox.start(None, &args);
+        eventually("apply runs", || started.exists());
+        runner.signal("TERM");
+        let ended = runner.wait();
+        assert_eq!(state_lock(&sandbox), lock, "{grace}: {}", ended.stderr);
+        let probes = sandbox.calls().iter().filter(|call| call.starts_with("untaint")).count();
+        assert_eq!(probes, usize::from(lock == "free"), "{grace}");
+    }
+}
