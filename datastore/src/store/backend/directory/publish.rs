@@ -30,7 +30,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path as FsPath, PathBuf};
 
 use object_store::path::Path;
@@ -212,10 +212,20 @@ pub(in crate::store) fn is_lost(root: &FsPath, location: &Path) -> io::Result<bo
             Err(error) if is_absent(&error) => None,
             lock => Some(lock?),
         };
-        let is_lost = record.try_exists()? && !is_regular(&file_path)?;
-        // Without a directory there is no lock; an upload may have made the directory since.
-        if !is_lost || lock.is_some() || !file_path.parent().is_some_and(FsPath::is_dir) {
-            return Ok(is_lost);
+        let (_found, found_meta) = match open_file(&record, File::options().read(true)) {
+            Err(error) if is_absent(&error) => return Ok(false),
+            found => found?,
+        };
+        if is_regular(&file_path)? {
+            return Ok(false);
+        }
+        // Without a directory there is no lock. An upload makes the directory before the record, and a deletion removes
+        // it after the record: one record that exists before and after the directory was missing has no object. The
+        // inode number is not used again while the file is open.
+        let is_missing = || !file_path.parent().is_some_and(FsPath::is_dir);
+        let is_there = || fs::metadata(&record).is_ok_and(|meta| meta.ino() == found_meta.ino());
+        if lock.is_some() || (is_missing() && is_there()) {
+            return Ok(true);
         }
     }
     Err(io::Error::other("it is replaced again and again"))
