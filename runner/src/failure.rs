@@ -155,6 +155,14 @@ impl Failure {
         Some((self.dir.as_deref()?, first.file.as_deref()?, first.line))
     }
 
+    /// Adds the resources that the tool has started, and has not said how they have ended.
+    pub(crate) fn with_unanswered(mut self, resources: Option<String>) -> Self {
+        if let Some(resources) = resources {
+            self.message = format!("{}; started and without an answer: {resources}", self.message);
+        }
+        self
+    }
+
     /// What to do about it.
     pub(crate) fn hint(&self) -> Option<&str> {
         self.hint.as_deref()
@@ -177,7 +185,9 @@ impl From<&RunError> for Failure {
             RunError::Checkout(cause) => cause.into(),
             RunError::Version(cause) => cause.into(),
             RunError::Release(cause) => cause.into(),
-            RunError::Datastore(cause) | RunError::Open(OpenError::Datastore(cause)) => {
+            RunError::Datastore(cause)
+            | RunError::Ledger(cause)
+            | RunError::Open(OpenError::Datastore(cause)) => {
                 Self::of_datastore(cause, error)
             }
             RunError::Open(OpenError::Taken { .. }) => Self::of_config(error, TAKEN),

@@ -235,7 +235,8 @@ async fn run_job(job: &Job, environment: &Environment, signals: &Signals, output
     tracing::info!("{job}");
     let record_error = |error: &RunError, report: &mut Report| Failure::from(error).record(report);
     let mut run = Run::new(job, environment, signals, &files, record_error);
-    let failure = Box::pin(run.execute()).await.err().map(|error| Failure::from(&error));
+    let failure = Box::pin(run.execute()).await.err();
+    let failure = failure.map(|error| Failure::from(&error).with_unanswered(run.unanswered()));
     // An apply that succeeded has stored its report itself.
     if let Some(failure) = &failure
         && run.report.outcome != Outcome::Applied

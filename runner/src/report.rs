@@ -3,6 +3,7 @@
 
 mod applied_record;
 mod apply_tries;
+pub(crate) mod ledger;
 mod plan_times;
 mod tries;
 

@@ -31,6 +31,7 @@ use crate::order::job::{Action, Job};
 use crate::order::layer::{self, Annotations};
 use crate::process::{Log, Signals};
 use crate::report::Report;
+pub(crate) use crate::run::apply::Recorder;
 use crate::run::artifacts::{Artifacts, AttemptRequest};
 use crate::run::error::RunError;
 pub(crate) use crate::run::plan::renderings::Renderings;
@@ -118,6 +119,8 @@ pub(crate) struct Run<'a> {
     path_in_snapshot: Option<PathBuf>,
     /// Whether an apply cannot work in the plan's snapshot, only in its source.
     needs_source: bool,
+    /// Records what the apply does. Set before its tool starts.
+    ledger: Option<Recorder>,
     /// Whether the output of the tool's apply is incomplete.
     has_cut_output: bool,
     /// The killed applies of the same layer, directory or state that the lock files of an apply name.
@@ -152,6 +155,7 @@ impl<'a> Run<'a> {
             source_id: job.source_id.clone(),
             path_in_snapshot: None,
             needs_source: false,
+            ledger: None,
             has_cut_output: false,
             killed: Vec::new(),
             retries: Retries::new(&job.retry),

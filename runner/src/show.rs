@@ -6,6 +6,7 @@
 mod attempt;
 mod error;
 mod header;
+mod ledger;
 mod log_lines;
 mod logs;
 mod record;

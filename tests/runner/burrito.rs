@@ -10,6 +10,7 @@ mod apply_retries;
 mod deleted_pod;
 mod doctor;
 mod failures;
+mod ledger;
 mod namespace;
 mod plan_origin;
 mod pod_mounts;

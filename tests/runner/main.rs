@@ -61,6 +61,7 @@ mod binding {
 mod interruption {
     mod datastore_responses;
     mod killed_runner;
+    mod ledger;
     mod limits;
     mod lock_probe;
     mod orphaned_tool;

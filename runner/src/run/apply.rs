@@ -3,6 +3,7 @@
 mod after_apply;
 mod compare;
 mod errored_state;
+mod ledger;
 mod lock;
 mod lost_state;
 pub(crate) mod remainder;
@@ -14,6 +15,7 @@ use fs_err as fs;
 use crate::order::job::{Action, Apply, Job};
 use crate::report::{AppliedRecord, PlanReport};
 use crate::run::apply::errored_state::Places;
+pub(crate) use crate::run::apply::ledger::Recorder;
 use crate::run::apply::lock::RunLock;
 use crate::run::apply::remainder::Applying;
 use crate::run::artifacts::{Artifacts, StoredPlan};

@@ -1,6 +1,7 @@
 //! The files of one run in the datastore: its attempt, its uploads, and the plans and records of other runs.
 
 mod attempt;
+mod ledgers;
 mod newest;
 mod open;
 mod plans;
@@ -15,6 +16,7 @@ use futures::future::try_join_all;
 use reqwest::StatusCode;
 
 pub(crate) use attempt::OpenError;
+pub(crate) use ledgers::{MAX_LEDGER, replace_ledger};
 pub(crate) use newest::{NewestPlan, Wanted};
 pub(crate) use open::AttemptRequest;
 pub(crate) use plans::{Defect, StoredPlan};
@@ -223,6 +225,8 @@ impl Artifacts {
 }
 
 pub(crate) const REPORT: &str = "run.json";
+/// What an apply has done so far, replaced while it works.
+pub(crate) const LEDGER: &str = "ledger.json";
 /// The record of an apply, created once.
 pub(crate) const APPLIED: &str = "applied.json";
 

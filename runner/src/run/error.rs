@@ -130,6 +130,8 @@ pub(crate) enum RunError {
     Applied(AppliedError),
     #[error("the datastore")]
     Datastore(#[from] ClientError),
+    #[error("nothing was applied, because its ledger could not be read or stored")]
+    Ledger(#[source] ClientError),
     #[error("the annotations could not be written ({annotations})")]
     Annotate { annotations: String, source: LayerError },
     #[error("the output of {tool} {step} could not be stored")]

@@ -10,7 +10,7 @@ use datastore_api::client::{Condition, Upload};
 use datastore_api::{ClientError, File, PlanFormat, chain};
 
 use crate::run::Run;
-use crate::run::artifacts::{APPLIED, Artifacts, AttemptRef};
+use crate::run::artifacts::{APPLIED, Artifacts, AttemptRef, LEDGER};
 use crate::run::unsent::{Contents, Lost};
 
 impl Run<'_> {
@@ -24,12 +24,13 @@ impl Run<'_> {
             // Burrito's UI shows the short text as the result of a run.
             if self.job.pod { artifacts.put_reason(reason).await } else { Ok(()) }
         };
-        let (short, log, report) = tokio::join!(
+        let (short, log, report, ledger) = tokio::join!(
             self.lost("short.diff", short),
             self.lost("run.log", artifacts.put_log(self.log.path())),
             self.lost("run.json", artifacts.put_report(&self.report)),
+            self.lost(LEDGER, self.store_ledger()),
         );
-        let lost = [short, log, report].into_iter().flatten().collect::<Vec<_>>();
+        let lost = [short, log, report, ledger].into_iter().flatten().collect::<Vec<_>>();
         if lost.is_empty() {
             return;
         }
@@ -63,11 +64,12 @@ impl Run<'_> {
         reason: &str,
     ) -> io::Result<String> {
         let mut unsent = self.keeper().keep_failure(artifacts.client())?;
-        let report = self.report.to_json();
+        let (report, ledger) = (self.report.to_json(), self.ledger_json());
         for (name, _) in lost {
             let contents = match *name {
                 "run.log" => Contents::CopyOf(self.log.path()),
                 "short.diff" => Contents::Bytes(reason.as_bytes()),
+                LEDGER => Contents::Bytes(ledger.as_bytes()),
                 _ => Contents::Bytes(report.as_bytes()),
             };
             unsent.keep_lost(name, contents);

@@ -9,10 +9,12 @@ use crate::basis::binding::{self, Binding, BindingError, VerifyKey};
 use crate::cli::{Environment, ShowArgs};
 use crate::order::job::JobError;
 use crate::process::text::{json, one_line};
+use crate::report::ledger::{Ledger, Resource};
 use crate::run::artifacts::{MAX_REPORT, applied_key, other};
 use crate::run::unsent::{command_to, unsent_apply};
 use crate::show::error::ShowError;
 use crate::show::header::{Applied, header};
+use crate::show::ledger;
 use crate::show::record::{Known, has, is_of_file, read, read_file};
 use crate::show::signature::Signature;
 use crate::show::target::{self, Target};
@@ -36,6 +38,9 @@ struct AttemptJson<'a> {
     applied: &'a Applied,
     /// Of the plan; null if it is not bound to anything.
     signature: &'a Signature,
+    /// What an apply has started and not completed; left out if it has no ledger.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unfinished: Option<Vec<&'a Resource>>,
 }
 
 /// Shows an attempt.
@@ -55,6 +60,7 @@ pub(crate) async fn show(args: &ShowArgs, environment: &Environment) -> Result<(
         plan.check_counts(binding, &known)?;
     }
     let applied = find_applied(client, run, &known, environment).await?;
+    let ledger = ledger::read(client, run, files).await?;
     let no_pager = args.common.no_pager;
     if args.json {
         let document = AttemptJson {
@@ -67,6 +73,7 @@ pub(crate) async fn show(args: &ShowArgs, environment: &Environment) -> Result<(
             report: known.json(),
             applied: &applied,
             signature: &signature,
+            unfinished: ledger.as_ref().map(|ledger| Ledger::unanswered(ledger).collect()),
         };
         let text = json(&document).map_err(std::io::Error::from)?;
         return with_screen(environment, no_pager, async |screen: &mut Screen| {
@@ -79,8 +86,8 @@ pub(crate) async fn show(args: &ShowArgs, environment: &Environment) -> Result<(
         None => None,
     };
     with_screen(environment, no_pager, async |screen: &mut Screen| {
-        let facts =
-            header(&target, &known, (&applied, &signature), screen.colours(), Timestamp::now());
+        let found = (&applied, &signature, ledger.as_ref());
+        let facts = header(&target, &known, found, screen.colours(), Timestamp::now());
         screen.write(&facts).await?;
         match plan.zip(text) {
             Some((plan, text)) => show_plan(&plan, text, screen).await,

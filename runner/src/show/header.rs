@@ -7,7 +7,9 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use crate::process::text::one_line;
+use crate::report::ledger::Ledger;
 use crate::report::{AppliedRecord, Counts};
+use crate::show::ledger;
 use crate::show::record::{Known, Program, Record};
 use crate::show::signature::Signature;
 use crate::show::target::Target;
@@ -99,7 +101,7 @@ impl Lines {
 pub(super) fn header(
     target: &Target,
     known: &Known,
-    (applied, signature): (&Applied, &Signature),
+    (applied, signature, ledger): (&Applied, &Signature, Option<&Ledger>),
     colours: Colours,
     now: Timestamp,
 ) -> String {
@@ -123,6 +125,8 @@ pub(super) fn header(
         };
     }
     lines.add_clean("Outcome:", &text);
+    let unfinished = ledger.and_then(|ledger| ledger::describe(ledger, known.record().is_some()));
+    lines.add("Unfinished:", unfinished.unwrap_or_default());
     if let Some(record) = known.record() {
         describe(record, applied, &mut lines, now);
     }

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use crate::basis::place::PlanPlace;
 use crate::process::text::one_line;
 use crate::report::{Counts, EarlierApply};
-use crate::run::artifacts::{APPLIED, MAX_REPORT, REPORT, other};
+use crate::run::artifacts::{APPLIED, LEDGER, MAX_REPORT, REPORT, other};
 use crate::show::terminal::colours::Style;
 use crate::show::terminal::table::Cell;
 
@@ -117,7 +117,7 @@ pub(super) enum Known {
     Unreadable,
     /// It has files, but no `run.json`. Burrito's own runner stores none.
     NoRecord(Box<Record>),
-    /// It has no files: its runner works now or was killed.
+    /// It has no files, or only the ledger of an apply: its runner works now or was killed.
     Claimed,
 }
 
@@ -195,7 +195,7 @@ pub(super) async fn read(
     run: &RunKey,
     files: &AttemptFiles,
 ) -> Result<Known, ClientError> {
-    if files.artifacts.is_empty() {
+    if files.artifacts.iter().all(|file| file.name == LEDGER) {
         return Ok(Known::Claimed);
     }
     let attempt = files.attempt;

@@ -8,6 +8,7 @@ use datastore_api::{Attempt, Client, Name, RunKey};
 use crate::cli::{Environment, RunName, RunTarget, ShowCommon};
 use crate::order::lookup::{find_datastore, find_layer};
 use crate::process::text::one_line;
+use crate::run::artifacts::LEDGER;
 use crate::run::unsent::{command_to, waiting};
 use crate::show::error::ShowError;
 use crate::show::record::latest;
@@ -67,10 +68,12 @@ pub(super) async fn find(
     };
     let files = files.clone();
     let unsent = unsent.into_iter().find(|(attempt, _)| *attempt == files.attempt);
+    if files.artifacts.iter().all(|file| file.name == LEDGER)
+        && let Some((attempt, dir)) = unsent
+    {
+        return Err(not_sent(&client, &run, attempt, dir));
+    }
     if files.artifacts.is_empty() {
-        if let Some((attempt, dir)) = unsent {
-            return Err(not_sent(&client, &run, attempt, dir));
-        }
         return Err(ShowError::NothingStored { run: run.run, attempt: files.attempt });
     }
     let unsent = unsent.map(|(_, dir)| command_to(&client, false, &dir));

@@ -20,7 +20,7 @@ pub(crate) use class::Class;
 pub(crate) use command::{classify, load_rules};
 pub(crate) use error::ClassifyError;
 pub(crate) use rules::Rules;
-pub(crate) use verdict::Verdict;
+pub(crate) use verdict::{Verdict, each_block};
 
 /// What fuzz targets call.
 #[cfg(fuzzing)]

@@ -1,13 +1,15 @@
 //! Reads the errors in the output of terraform, tofu and terragrunt: `Error:` blocks with or without a box (`╷│╵`), in the
 //! format of 0.11, with the prefixes of terragrunt's log and of CI systems, and as lines of JSON (`-json`).
 //!
-//! It knows the format of these messages, and what the tool says of the end of an apply, not what they mean for a run.
+//! It knows the format of these messages, and what the tool says of the progress and the end of an apply, not what they
+//! mean for a run.
 
 mod apply_end;
 mod diagnostic;
 mod json;
 mod line;
 mod parser;
+mod progress;
 mod text;
 
 use std::io::{self, BufRead};
@@ -16,6 +18,7 @@ use crate::process::url_secrets::{Parameters, masked};
 pub(crate) use crate::tool::diagnostics::apply_end::{ApplyEnd, Refusal};
 pub(crate) use crate::tool::diagnostics::diagnostic::Diagnostic;
 use crate::tool::diagnostics::parser::{Parser, Rank};
+pub(crate) use crate::tool::diagnostics::progress::{Action, Phase, Progress, ProgressReader};
 
 /// Bytes of a line that are read; the rest of the line is skipped. An error in JSON is one line.
 const MAX_LINE: usize = 256 << 10;

@@ -214,7 +214,7 @@ async fn files_for_another_datastore_wait_for_it() {
     assert!(advised(&ended).ends_with(&command), "{command}: {}", ended.stderr);
     assert!(dir.join("applied.json").exists());
     let second = StoredRun::new(&other, "default", "x", "a");
-    assert_eq!(second.names(0).await.len(), 4, "{:?}", second.names(0).await);
+    assert_eq!(second.names(0).await.len(), 5, "{:?}", second.names(0).await);
 
     first.set_faults(Vec::new());
     let ended = sandbox.run_with(&first.url, UNPLANNED);

@@ -182,12 +182,12 @@ async fn several_uploads_of_the_record_of_a_killed_runner_at_once_succeed() {
     let lossy = lost_everything(&datastore).await;
     assert_eq!(sandbox.run_with(&lossy.url, UNPLANNED).code, 10);
     let dir = unsent(&sandbox).join("default/x/a/0");
-    for name in ["run.log", "short.diff", "run.json"] {
+    for name in ["run.log", "short.diff", "ledger.json", "run.json"] {
         drop(std::fs::remove_file(dir.join(name)));
     }
     at_once(&sandbox, &lossy, &dir);
     let stored = StoredRun::new(&datastore, "default", "x", "a");
-    assert_eq!(stored.names(0).await, ["applied.json"]);
+    assert_eq!(stored.names(0).await, ["applied.json", "ledger.json"]);
 }
 
 /// A runner whose state home is full moves them, and may be killed before it has sent them.
@@ -233,7 +233,7 @@ async fn upload_refuses_records_of_later_versions_and_leaves_them() {
             assert!(dir.join(name).exists() && dir.join("run.log").exists());
         }
     }
-    assert_eq!(StoredRun::new(&datastore, "default", "x", "a").names(0).await.len(), 0);
+    assert_eq!(StoredRun::new(&datastore, "default", "x", "a").names(0).await, ["ledger.json"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -263,7 +263,7 @@ async fn upload_refuses_files_whose_digests_are_damaged() {
     assert_eq!(ended.code, 1, "{}", ended.stderr);
     assert!(ended.stderr.contains("SHA256SUMS is not a regular file"), "{}", ended.stderr);
     assert!(dir.join("applied.json").exists());
-    assert_eq!(StoredRun::new(&datastore, "default", "x", "a").names(0).await.len(), 0);
+    assert_eq!(StoredRun::new(&datastore, "default", "x", "a").names(0).await, ["ledger.json"]);
 }
 
 /// The runner that applies still sends its files by itself.

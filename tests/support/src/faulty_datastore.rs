@@ -3,6 +3,7 @@
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use axum::Router;
 use axum::body::Body;
@@ -14,7 +15,8 @@ use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use url::Url;
 
-/// Requests that are not let through.
+/// Requests that are not let through. The first ledger of an apply is, unless the fault names `ledger.json`: without it nothing
+/// is applied.
 #[derive(Clone, Debug)]
 pub struct Fault {
     /// Their method.
@@ -40,6 +42,7 @@ struct Proxy {
     behind: Url,
     faults: Mutex<Vec<Fault>>,
     seen: Mutex<Vec<String>>,
+    ledgers: Mutex<Vec<(String, Instant)>>,
     headers: Mutex<Vec<HeaderMap>>,
     retry_after: AtomicU32,
     /// How the bytes of an answer are changed.
@@ -92,6 +95,7 @@ impl FaultyDatastore {
             behind: behind.clone(),
             faults: Mutex::new(faults),
             seen: Mutex::default(),
+            ledgers: Mutex::default(),
             headers: Mutex::default(),
             retry_after: AtomicU32::new(30),
             change,
@@ -127,27 +131,54 @@ impl FaultyDatastore {
         values.map(|value| value.to_str().unwrap().to_owned()).collect()
     }
 
-    /// Method, path and query of every request so far.
+    /// Method, path and query of every request so far, but for those of ledgers.
     pub fn seen(&self) -> Vec<String> {
         self.proxy.seen.lock().unwrap().clone()
     }
+
+    /// The same of every request for a ledger, with its time.
+    pub fn ledgers(&self) -> Vec<(String, Instant)> {
+        self.proxy.ledgers.lock().unwrap().clone()
+    }
 }
 
-async fn forward(State(proxy): State<Arc<Proxy>>, request: Request) -> Response {
-    let place = request.uri().path_and_query().unwrap().to_string();
-    let method = request.method().clone();
-    proxy.seen.lock().unwrap().push(format!("{method} {place}"));
-    proxy.headers.lock().unwrap().push(request.headers().clone());
-    let fault = {
-        let mut faults = proxy.faults.lock().unwrap();
+impl Proxy {
+    /// Notes a request. Returns whether it is the first one of its kind for this ledger.
+    fn note(&self, place: &str) -> bool {
+        if !place.contains(LEDGER) {
+            self.seen.lock().unwrap().push(place.to_owned());
+            return false;
+        }
+        let mut ledgers = self.ledgers.lock().unwrap();
+        let is_first = !ledgers.iter().any(|(known, _)| known == place);
+        ledgers.push((place.to_owned(), Instant::now()));
+        is_first
+    }
+
+    /// What this request is answered instead.
+    fn fault(&self, method: &str, place: &str, is_first_ledger: bool) -> Option<u16> {
+        let mut faults = self.faults.lock().unwrap();
         let fault = faults.iter_mut().find(|fault| {
-            fault.times > 0 && fault.method == method.as_str() && place.contains(fault.part)
+            let is_meant = !is_first_ledger || fault.part.contains(LEDGER);
+            let is_at = fault.method == method && place.contains(fault.part);
+            fault.times > 0 && is_meant && is_at
         });
         fault.map(|fault| {
             fault.times -= 1;
             fault.status
         })
-    };
+    }
+}
+
+/// In the query of a request for the ledger of an apply.
+const LEDGER: &str = "name=ledger.json";
+
+async fn forward(State(proxy): State<Arc<Proxy>>, request: Request) -> Response {
+    let place = request.uri().path_and_query().unwrap().to_string();
+    let method = request.method().clone();
+    let is_first_ledger = proxy.note(&format!("{method} {place}"));
+    proxy.headers.lock().unwrap().push(request.headers().clone());
+    let fault = proxy.fault(method.as_str(), &place, is_first_ledger);
     if fault == Some(0) {
         std::future::pending::<()>().await;
     }

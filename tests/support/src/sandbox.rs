@@ -192,6 +192,14 @@ impl Started {
         Self { child, stdout, reader }
     }
 
+    /// Kills it and all its descendants at once, as the end of a pod does.
+    pub fn kill_all(&self) {
+        let pids = descendants(self.child.id());
+        let mut command = Command::new("kill");
+        let status = command.args(["-s", "KILL"]).args(pids.iter().map(u32::to_string)).status();
+        assert!(status.unwrap().success());
+    }
+
     /// Sends it a signal, by its name without `SIG`.
     pub fn signal(&self, name: &str) {
         let status = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status();
@@ -222,6 +230,23 @@ impl From<Output> for Ended {
             stderr: text(output.stderr),
         }
     }
+}
+
+/// A process and its descendants.
+fn descendants(pid: u32) -> Vec<u32> {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let processes = processes.filter_map(|entry| {
+        let pid = entry.file_name().to_str()?.parse::<u32>().ok()?;
+        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+        let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse::<u32>().ok()?;
+        Some((pid, parent))
+    });
+    let (processes, mut found, mut at) = (processes.collect::<Vec<_>>(), vec![pid], 0);
+    while let Some(of) = found.get(at).copied() {
+        found.extend(processes.iter().filter(|(_, parent)| *parent == of).map(|(pid, _)| *pid));
+        at += 1;
+    }
+    found
 }
 
 /// Writes an executable file.

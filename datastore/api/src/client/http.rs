@@ -69,6 +69,15 @@ impl Client {
         self.0.silence.shorten_limit(timeout);
     }
 
+    /// A client over the same connections for calls that the caller repeats: it tries once, notifies nobody, and its calls
+    /// neither shorten nor are shortened by those of this client.
+    #[must_use]
+    pub fn once(&self, timeout: Duration) -> Self {
+        let settings = Settings { timeout, retries: 0, notify: None, ..self.0.settings.clone() };
+        let silence = Arc::new(Silence::new(timeout, None));
+        Self(Arc::new(Inner { http: self.0.http.clone(), settings, silence }))
+    }
+
     /// The settings of this client.
     pub fn settings(&self) -> &Settings {
         &self.0.settings

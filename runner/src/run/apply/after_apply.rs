@@ -19,7 +19,7 @@ use crate::order::layer::{self, Annotations};
 use crate::process::{Signals, Stop};
 use crate::report::{AppliedRecord, Outcome};
 use crate::run::apply::annotated_sum;
-use crate::run::artifacts::{Artifacts, Recorded};
+use crate::run::artifacts::{Artifacts, LEDGER, Recorded};
 use crate::run::error::{AppliedError, RunError, UnreadableError};
 use crate::run::prepare::Prepared;
 use crate::run::stored_plan;
@@ -289,7 +289,7 @@ impl Run<'_> {
         let revision = self.report.revision.as_deref();
         let annotations = layer::apply_annotations(Timestamp::now(), sum.as_deref(), revision);
         failed.unannotated = self.annotate_applied(&annotations, &budget).await.err();
-        self.store_applied(&mut failed, &budget).await;
+        Box::pin(self.store_applied(&mut failed, &budget)).await;
         self.keep_lost(&failed, unsent.as_mut());
 
         // `run.json` contains the result so far. Its own upload may still fail.
@@ -382,15 +382,16 @@ impl Run<'_> {
         }
     }
 
-    /// Stores the log and the short text.
+    /// Stores the log, the short text and the last state of the ledger.
     async fn store_applied(&self, failed: &mut Failed, budget: &Budget<'_>) {
         let Some(artifacts) = &self.artifacts else { return };
         let short = (File::Plan(PlanFormat::Short), Upload::bytes(SUCCESSFUL));
-        let (log, short) = tokio::join!(
+        let (log, short, ledger) = tokio::join!(
             budget.lost("run.log", artifacts.put_log(self.log.path())),
             budget.lost("short.diff", artifacts.put_unless_kept(&short)),
+            budget.lost(LEDGER, self.store_ledger()),
         );
-        failed.lost.extend(log.into_iter().chain(short));
+        failed.lost.extend(log.into_iter().chain(short).chain(ledger));
     }
 
     /// The error for the steps that failed, with what to do about it.
@@ -445,13 +446,14 @@ impl Run<'_> {
         Some(RunError::Applied(error))
     }
 
-    /// Keeps the log and the short text, if they are not stored.
+    /// Keeps the log, the short text and the ledger, if they are not stored.
     fn keep_lost(&self, failed: &Failed, unsent: Option<&mut Unsent>) {
         let Some(unsent) = unsent else { return };
         for (name, _) in &failed.lost {
             match *name {
                 "run.log" => unsent.keep_lost(name, Contents::CopyOf(self.log.path())),
                 "short.diff" => unsent.keep_lost(name, Contents::Bytes(SUCCESSFUL.as_bytes())),
+                LEDGER => unsent.keep_lost(name, Contents::Bytes(self.ledger_json().as_bytes())),
                 _ => {}
             }
         }

@@ -15,7 +15,7 @@ use tempfile::NamedTempFile;
 use url::Url;
 
 use crate::process::url_secrets;
-use crate::run::artifacts::{APPLIED, other};
+use crate::run::artifacts::{APPLIED, LEDGER, other};
 use crate::source::regular::{self, unless_missing};
 use crate::source::scratch::{self, PARTIAL, UNSENT};
 use crate::source::states;
@@ -29,9 +29,14 @@ pub(super) const FAILED: &str = "attempt.json";
 pub(super) const REPORT: &str = "run.json";
 
 /// The files that a directory may hold besides the records, in the order in which they are sent.
-pub(super) fn files() -> [(&'static str, StoredFile); 3] {
+pub(super) fn files() -> [(&'static str, StoredFile); 4] {
     let short = StoredFile::Plan(PlanFormat::Short);
-    [("run.log", StoredFile::Log), ("short.diff", short), (REPORT, other(REPORT))]
+    [
+        ("run.log", StoredFile::Log),
+        ("short.diff", short),
+        (LEDGER, other(LEDGER)),
+        (REPORT, other(REPORT)),
+    ]
 }
 
 /// The names of the runner's own files that have a digest. What identifies the directory comes first.

@@ -14,7 +14,9 @@ use crate::cli::{Environment, RemoteArgs, UploadArgs};
 use crate::order::datastore::datastore;
 use crate::process::quoted;
 use crate::report::{AppliedRecord, later_version};
-use crate::run::artifacts::{APPLIED, MAX_REPORT, applied_key, other, store_under_key};
+use crate::run::artifacts::{
+    APPLIED, LEDGER, MAX_REPORT, applied_key, other, replace_ledger, store_under_key,
+};
 use crate::run::push::{MissingState, Unpushed};
 use crate::run::unsent::directory::{
     DATASTORE, FAILED, Locking, REPORT, SUMS, datastore_of, files, lock, names, recorded_url,
@@ -191,7 +193,7 @@ async fn find_stored(client: &Client, dir: &Path, held: Option<Held>) -> Result<
     let stored = if let Some(stored) = stored_names(client, &run, attempt).await? {
         stored
     } else {
-        names.retain(|name| ![REPORT, APPLIED].contains(name));
+        names.retain(|name| ![REPORT, APPLIED, LEDGER].contains(name));
         burritos_names(client, &run, attempt).await?
     };
     if stored.is_empty() || !names.iter().all(|name| stored.iter().any(|stored| stored == name)) {
@@ -236,10 +238,18 @@ async fn send(client: &Client, dir: &Path) -> Result<(), UploadError> {
         let sent = send_record(client, &record, json, &run, was_there(APPLIED)).await?;
         others.extend(log_result(APPLIED, sent, dir));
     }
-    for (name, file) in files().into_iter().filter(|(name, _)| !is_burritos || *name != REPORT) {
+    let is_kept = |name: &str| !is_burritos || ![REPORT, LEDGER].contains(&name);
+    for (name, file) in files().into_iter().filter(|(name, _)| is_kept(name)) {
         let Some((_, upload)) = uploads.iter().find(|(kept, _)| *kept == name) else { continue };
         let put = client.put_file(&run, attempt, &file, upload, Condition::Create);
-        let sent = send_result(put.await, was_there(name))?;
+        let mut sent = send_result(put.await, was_there(name))?;
+        // A run that lost its datastore has stored an earlier state of its ledger.
+        if matches!(sent, Sent::Other) && name == LEDGER {
+            let json = unless_missing(regular::read(&dir.join(name)))?.unwrap_or_default();
+            if replace_ledger(client, (&run, attempt), json).await? {
+                sent = Sent::New;
+            }
+        }
         others.extend(log_result(name, sent, dir));
         if !matches!(sent, Sent::Other) {
             unless_missing(fs::remove_file(dir.join(name)))?;
@@ -278,7 +288,7 @@ async fn burritos_names(
     attempt: Attempt,
 ) -> Result<Vec<String>, ClientError> {
     let mut names = Vec::new();
-    for (name, file) in files().into_iter().filter(|(name, _)| *name != REPORT) {
+    for (name, file) in files().into_iter().filter(|(name, _)| ![REPORT, LEDGER].contains(name)) {
         if client.get_file(run, Some(attempt), &file).await?.is_some() {
             names.push(name.to_owned());
         }

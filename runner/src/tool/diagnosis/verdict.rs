@@ -39,6 +39,15 @@ pub(crate) struct Block<'a> {
     pub(crate) others: Vec<&'a Rule>,
 }
 
+/// Classifies each error of an output by itself, in bounded memory, also those that are reported again.
+pub(crate) fn each_block<'a>(
+    output: impl BufRead,
+    rules: &'a Rules,
+    mut each: impl FnMut(&Block<'a>),
+) -> io::Result<()> {
+    each_error(output, |error| each(&Block::new(error.diagnostic, rules)))
+}
+
 impl<'a> Verdict<'a> {
     /// Classifies the output of a run, read to its end in bounded memory.
     pub(crate) fn read(output: impl BufRead, rules: &'a Rules) -> io::Result<Self> {

@@ -111,7 +111,9 @@ impl Run<'_> {
             Some(plan) => tool.apply(plan),
             None => tool.apply_unplanned(&step.options),
         };
+        self.begin_ledger(prepared, step.sha256).await?;
         let result = self.step_with_mirror_fallback(prepared, "apply", program).await;
+        self.end_ledger(&result, logged).await;
         let result = result.map_err(|error| self.explain_plan_file(error, prepared.installed.tool));
         let Applying { places, record, .. } = applying;
         let workspace = &prepared.workspace;

@@ -1,0 +1,375 @@
+//! The ledger of an apply (`ledger.json`): stored before the tool starts, and while it works within a second of each change.
+//!
+//! One thread follows the log of the run, another one stores what has changed. Neither of them is waited for while the tool
+//! works: a datastore that fails by then is a warning.
+
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle, Thread};
+use std::time::Duration;
+
+use datastore_api::{ClientError, Sha256, chain};
+use tokio::runtime::Handle;
+use tokio::sync::{oneshot, watch};
+use tokio::time::Instant;
+
+use crate::process::text::one_line;
+use crate::report::ledger::{Ledger, LedgerTool};
+use crate::run::Run;
+use crate::run::artifacts::Artifacts;
+use crate::run::error::RunError;
+use crate::run::prepare::Prepared;
+use crate::tool::diagnosis::{self, Rules};
+use crate::tool::diagnostics::ProgressReader;
+
+/// Between two uploads, from start to start.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Between two uploads that fail.
+const MAX_PAUSE: Duration = Duration::from_secs(5);
+/// Between two looks at the log.
+const POLL: Duration = Duration::from_millis(50);
+/// Bytes of a line that are read. The line of a resource is shorter.
+const MAX_LINE: usize = 16 << 10;
+
+/// Records what an apply does.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    ledger: Arc<Mutex<Ledger>>,
+    changes: watch::Sender<Change>,
+    following: Option<Following>,
+    sending: Option<Sending>,
+}
+
+/// Which state of the ledger is the current one.
+#[derive(Clone, Copy, Debug, Default)]
+struct Change {
+    number: u64,
+    is_last: bool,
+}
+
+/// The thread that follows the log.
+#[derive(Debug)]
+struct Following {
+    has_ended: Arc<AtomicBool>,
+    thread: Thread,
+    read: oneshot::Receiver<()>,
+}
+
+/// The thread that stores the ledger.
+#[derive(Debug)]
+struct Sending {
+    /// Ends it when it is dropped.
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+    /// Whether the last state is stored, once that is known.
+    is_stored: watch::Receiver<Option<bool>>,
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        if let Some(following) = &self.following {
+            following.end();
+        }
+    }
+}
+
+impl Sending {
+    fn start(
+        artifacts: Artifacts,
+        ledger: Arc<Mutex<Ledger>>,
+        changes: watch::Receiver<Change>,
+    ) -> io::Result<Self> {
+        let (stop, stopped) = oneshot::channel();
+        let (sender, is_stored) = watch::channel(None);
+        let runtime = Handle::current();
+        let thread = thread::Builder::new().spawn(move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    biased;
+                    _ = stopped => {}
+                    () = send(artifacts, ledger, changes, sender) => {}
+                }
+            });
+        })?;
+        Ok(Self { stop: Some(stop), thread: Some(thread), is_stored })
+    }
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // It ends at once, and must do so before the runtime.
+            let _panicked = thread.join();
+        }
+    }
+}
+
+impl Following {
+    fn end(&self) {
+        self.has_ended.store(true, Ordering::Release);
+        self.thread.unpark();
+    }
+}
+
+fn locked(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {
+    ledger.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Recorder {
+    /// Records what the log gets from now on. `store` has the ledger already.
+    fn start(
+        ledger: Ledger,
+        log: File,
+        reader: ProgressReader,
+        store: Option<Artifacts>,
+    ) -> io::Result<Self> {
+        let ledger = Arc::new(Mutex::new(ledger));
+        let (changes, receiver) = watch::channel(Change::default());
+        let (has_ended, (done, read)) = (Arc::new(AtomicBool::new(false)), oneshot::channel());
+        let follow = Follow {
+            log,
+            reader,
+            ledger: Arc::clone(&ledger),
+            changes: changes.clone(),
+            has_ended: Arc::clone(&has_ended),
+        };
+        let thread = thread::Builder::new().spawn(move || {
+            if let Err(error) = follow.run() {
+                tracing::warn!("the ledger does not have all that the tool does: {error}");
+            }
+            // The run may have ended already.
+            let _sent = done.send(());
+        })?;
+        let following = Following { has_ended, thread: thread.thread().clone(), read };
+        let sending = store.map(|store| Sending::start(store, Arc::clone(&ledger), receiver));
+        Ok(Self { ledger, changes, following: Some(following), sending: sending.transpose()? })
+    }
+
+    /// Waits until everything that the tool has printed is recorded.
+    async fn finish_reading(&mut self) {
+        if let Some(following) = self.following.take() {
+            following.end();
+            // After a panic of the thread nothing more will be read.
+            let _ended = following.read.await;
+        }
+    }
+
+    /// The tool has ended: this is the last state, which is stored at once.
+    fn end(&self, has_succeeded: bool) {
+        locked(&self.ledger).end(has_succeeded);
+        self.changes.send_modify(|change| {
+            *change = Change { number: change.number + 1, is_last: true };
+        });
+    }
+
+    /// Waits until the last state is stored, or could not be; then it is sent once more.
+    async fn store(&self, artifacts: &Artifacts) -> Result<(), ClientError> {
+        if self.is_stored().await {
+            return Ok(());
+        }
+        artifacts.put_ledger(self.json()).await
+    }
+
+    /// Whether the last state is stored, or is not to be.
+    async fn is_stored(&self) -> bool {
+        let Some(sending) = &self.sending else { return true };
+        let mut is_stored = sending.is_stored.clone();
+        let known = is_stored.wait_for(Option::is_some).await.map(|stored| *stored);
+        known.ok().flatten().unwrap_or(false)
+    }
+
+    fn json(&self) -> String {
+        locked(&self.ledger).to_json()
+    }
+}
+
+impl Run<'_> {
+    /// Stores the ledger of the apply of this plan. Without it nothing is applied.
+    pub(super) async fn begin_ledger(
+        &mut self,
+        prepared: &Prepared,
+        plan: Option<Sha256>,
+    ) -> Result<(), RunError> {
+        let mut ledger = self.known_ledger().await?;
+        let tool = self.report.tool.as_ref();
+        let tool =
+            tool.map(|tool| LedgerTool { name: tool.name.clone(), version: tool.version.clone() });
+        ledger.begin(plan, tool);
+        let store = self.artifacts.clone().filter(Artifacts::takes_other_files);
+        if let Some(artifacts) = &store {
+            let stored = self.signals.or(artifacts.put_ledger(ledger.to_json())).await;
+            stored.map_err(RunError::Stopped)?.map_err(RunError::Ledger)?;
+        } else if self.artifacts.is_some() {
+            tracing::warn!(
+                "the datastore is not Plancha's: it cannot keep the ledger of this apply, and if the runner is killed, \
+                 nothing says what was started"
+            );
+        }
+        // Init without the mirror comes after an error.
+        let reader = ProgressReader::new(prepared.terragrunt.is_some() || prepared.mirrored);
+        let mut log = File::from(fs_err::File::open(self.log.path())?);
+        log.seek(io::SeekFrom::End(0))?;
+        self.ledger = Some(Recorder::start(ledger, log, reader, store)?);
+        Ok(())
+    }
+
+    /// The ledger that the attempt has, or a new one.
+    async fn known_ledger(&mut self) -> Result<Ledger, RunError> {
+        let (run, attempt) = (&self.job.run, self.attempt().unwrap_or_default());
+        if let Some(recorder) = self.ledger.take() {
+            // An earlier try's last state must not replace a later one.
+            recorder.is_stored().await;
+            let ledger = locked(&recorder.ledger).clone();
+            if ledger.is_of(run, attempt) {
+                return Ok(ledger);
+            }
+        }
+        match &self.artifacts {
+            Some(artifacts) => {
+                let read = self.signals.or(artifacts.ledger()).await;
+                read.map_err(RunError::Stopped)?.map_err(RunError::Ledger)
+            }
+            None => Ok(Ledger::new(run, attempt)),
+        }
+    }
+
+    /// Adds to the ledger how the tool has ended. `logged` is the length of the log before the apply.
+    pub(super) async fn end_ledger(&mut self, result: &Result<(), RunError>, logged: u64) {
+        let Some(recorder) = &mut self.ledger else { return };
+        recorder.finish_reading().await;
+        if result.is_err()
+            && let Err(error) = add_errors(&recorder.ledger, self.log.reader(logged))
+        {
+            tracing::warn!("the ledger does not have the errors of the tool: {error}");
+        }
+        recorder.end(result.is_ok());
+    }
+
+    /// Stores the last state of the ledger, if there is one.
+    pub(in crate::run) async fn store_ledger(&self) -> Result<(), ClientError> {
+        match (&self.ledger, &self.artifacts) {
+            (Some(recorder), Some(artifacts)) => recorder.store(artifacts).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// The last state of the ledger.
+    pub(in crate::run) fn ledger_json(&self) -> String {
+        self.ledger.as_ref().map(Recorder::json).unwrap_or_default()
+    }
+
+    /// The resources that the tool has started, and has not said how they have ended.
+    pub(crate) fn unanswered(&self) -> Option<String> {
+        locked(&self.ledger.as_ref()?.ledger).describe_unanswered()
+    }
+}
+
+/// Adds the errors of the tool, with their classes.
+fn add_errors(ledger: &Mutex<Ledger>, log: io::Result<impl io::BufRead>) -> io::Result<()> {
+    let rules = Rules::load(None).map_err(|error| io::Error::other(error.to_string()))?;
+    diagnosis::each_block(log?, &rules, |block| {
+        let Some(address) = &block.address else { return };
+        let summary = one_line(&block.error.summary);
+        let of = (address.as_str(), block.error.unit.as_deref());
+        locked(ledger).fail(of, block.class.name(), &summary);
+    })
+}
+
+/// Stores each state of the ledger, and tries again if that fails, until the last one.
+async fn send(
+    artifacts: Artifacts,
+    ledger: Arc<Mutex<Ledger>>,
+    mut changes: watch::Receiver<Change>,
+    is_stored: watch::Sender<Option<bool>>,
+) {
+    let (mut sent, mut failures) = (0, 0);
+    loop {
+        let change = changes.wait_for(|now| now.number > sent || now.is_last).await.map(|now| *now);
+        let Ok(change) = change else { return };
+        let started = Instant::now();
+        let json = {
+            let mut ledger = locked(&ledger);
+            ledger.touch();
+            ledger.to_json()
+        };
+        match artifacts.try_put_ledger(json).await {
+            Ok(()) => {
+                if failures > 0 {
+                    tracing::info!("the ledger of the apply is stored again");
+                }
+                (sent, failures) = (change.number, 0);
+            }
+            Err(error) => {
+                if failures == 0 {
+                    tracing::warn!(
+                        "the ledger of the apply is not stored now; the apply goes on, and it is sent again: {}",
+                        chain(&error)
+                    );
+                }
+                failures += 1;
+            }
+        }
+        if change.is_last {
+            is_stored.send_replace(Some(failures == 0));
+            return;
+        }
+        let pause = INTERVAL.saturating_mul(1 << failures.min(3)).min(MAX_PAUSE.max(INTERVAL));
+        let last = async { changes.wait_for(|now| now.is_last).await.map(|_| ()) };
+        tokio::select! {
+            _ = last => {}
+            () = tokio::time::sleep_until(started + pause) => {}
+        }
+    }
+}
+
+/// What the thread that follows the log needs.
+struct Follow {
+    log: File,
+    reader: ProgressReader,
+    ledger: Arc<Mutex<Ledger>>,
+    changes: watch::Sender<Change>,
+    has_ended: Arc<AtomicBool>,
+}
+
+impl Follow {
+    /// Reads new lines until the tool has ended and everything is read.
+    fn run(mut self) -> io::Result<()> {
+        let (mut piece, mut line) = (vec![0; 64 << 10], Vec::new());
+        loop {
+            // It is read first: the log then has everything that the tool has printed.
+            let has_ended = self.has_ended.load(Ordering::Acquire);
+            loop {
+                match self.log.read(&mut piece) {
+                    Ok(0) => break,
+                    Ok(count) => self.add(&piece[..count], &mut line),
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            if has_ended {
+                return Ok(());
+            }
+            thread::park_timeout(POLL);
+        }
+    }
+
+    /// Reads the lines in a piece of the log. `line` is the beginning of an incomplete one.
+    fn add(&mut self, piece: &[u8], line: &mut Vec<u8>) {
+        let mut has_changed = false;
+        for part in piece.split_inclusive(|byte| *byte == b'\n') {
+            line.extend_from_slice(&part[..part.len().min(MAX_LINE - line.len())]);
+            if part.ends_with(b"\n") {
+                if let Some(progress) = self.reader.line(&String::from_utf8_lossy(line)) {
+                    has_changed |= locked(&self.ledger).add(progress);
+                }
+                line.clear();
+            }
+        }
+        if has_changed {
+            self.changes.send_modify(|change| change.number += 1);
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! The ledger of an apply in the datastore.
+
+use std::time::Duration;
+
+use datastore_api::client::{Condition, Upload};
+use datastore_api::{Attempt, Client, ClientError, RunKey};
+
+use crate::report::ledger::Ledger;
+use crate::run::artifacts::{Artifacts, LEDGER, other};
+
+/// A larger one is not read.
+pub(crate) const MAX_LEDGER: usize = 64 << 20;
+/// How long one upload may take while the tool works.
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+impl Artifacts {
+    /// The ledger that the attempt has, or an empty one.
+    pub(crate) async fn ledger(&self) -> Result<Ledger, ClientError> {
+        let new = || Ledger::new(&self.run, self.attempt);
+        if !self.has(self.attempt, LEDGER) {
+            return Ok(new());
+        }
+        Ok(stored(&self.client, &self.run, self.attempt).await?.unwrap_or_else(new))
+    }
+
+    /// Stores the ledger, and replaces an earlier state of it.
+    pub(crate) async fn put_ledger(&self, json: String) -> Result<(), ClientError> {
+        self.put(&(other(LEDGER), Upload::bytes(json))).await
+    }
+
+    /// Stores the ledger in one try, which says nothing of a failure: another one follows.
+    pub(crate) async fn try_put_ledger(&self, json: String) -> Result<(), ClientError> {
+        let (file, upload) = (other(LEDGER), Upload::bytes(json));
+        let client = self.client.once(TIMEOUT);
+        client.put_file(&self.run, self.attempt, &file, &upload, Condition::Replace).await
+    }
+}
+
+/// Replaces the ledger of an attempt, if this one is a later state of it.
+pub(crate) async fn replace_ledger(
+    client: &Client,
+    (run, attempt): (&RunKey, Attempt),
+    json: Vec<u8>,
+) -> Result<bool, ClientError> {
+    let Ok(later) = Ledger::parse(&json) else { return Ok(false) };
+    let earlier = stored(client, run, attempt).await?;
+    if earlier.is_some_and(|earlier| !later.continues(&earlier)) {
+        return Ok(false);
+    }
+    let (file, upload) = (other(LEDGER), Upload::bytes(json));
+    client.put_file(run, attempt, &file, &upload, Condition::Replace).await?;
+    Ok(true)
+}
+
+/// The ledger of an attempt in the datastore.
+async fn stored(
+    client: &Client,
+    run: &RunKey,
+    attempt: Attempt,
+) -> Result<Option<Ledger>, ClientError> {
+    let Some(download) = client.get_file(run, Some(attempt), &other(LEDGER)).await? else {
+        return Ok(None);
+    };
+    let json = download.bytes(MAX_LEDGER).await?;
+    let unreadable = |reason| ClientError::Answer {
+        call: format!("{LEDGER} of attempt {attempt} of {run}"),
+        reason,
+    };
+    let ledger = Ledger::parse(&json).map_err(unreadable)?;
+    if !ledger.is_of(run, attempt) {
+        return Err(unreadable("it is of another attempt".to_owned()));
+    }
+    Ok(Some(ledger))
+}
