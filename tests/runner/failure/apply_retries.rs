@@ -16,7 +16,7 @@ const PLAN: &[&str] = &["plan", "--name", "x", "--run", "p"];
 const APPLY: &[&str] = &["apply", "--name", "x", "--run", "a", "--plan", "p"];
 
 /// A sandbox with that module in its working directory.
-fn failing(times: usize, error: &str) -> Sandbox {
+pub(crate) fn failing(times: usize, error: &str) -> Sandbox {
     let sandbox = Sandbox::new(RUNNER);
     let module = failing_module(&sandbox, times, error);
     sandbox.write("main.tf", &module);

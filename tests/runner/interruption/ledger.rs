@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use support::{Fault, FaultyDatastore, Sandbox, TestDatastore, eventually};
 
+use crate::failure::apply_retries::{self, BROKEN, failing};
 use crate::run::apply_once::{UNPLANNED, applies, lost_everything, unsent};
 use crate::stored_run::StoredRun;
 use crate::{RUNNER, json};
@@ -216,4 +217,39 @@ async fn ledger_of_many_changes_is_stored_once_a_second() {
     let pauses = puts[1..puts.len() - 1].windows(2).map(|pair| pair[1] - pair[0]);
     let pauses = pauses.collect::<Vec<_>>();
     assert!(pauses.iter().all(|pause| pause.as_millis() > 900), "{pauses:?}");
+}
+
+/// The apply has started: what it has begun is finished.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_later_try_goes_on_without_its_first_ledger() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = failing(1, BROKEN);
+    assert_eq!(sandbox.run_with(&datastore.url, &["plan", "--name", "x", "--run", "p"]).code, 0);
+    let part = "attempt=1&name=ledger.json";
+    let fault = Fault { method: "PUT", part, status: 403, times: usize::MAX };
+    let faulty = FaultyDatastore::before(&datastore.url, vec![fault]).await;
+    let apply = ["apply", "--name", "x", "--run", "a", "--plan", "p"];
+    let ended = sandbox.run_with(&faulty.url, &apply);
+    assert_eq!((ended.code, apply_retries::applies(&sandbox)), (10, 2), "{}", ended.stderr);
+    assert!(ended.stderr.contains("the ledger of the apply is not stored now"), "{}", ended.stderr);
+    let kept = std::fs::read(unsent(&sandbox).join("default/x/a/1/ledger.json")).unwrap();
+    assert!(resources(&json(&kept)).iter().all(|one| one.contains(" completed ")));
+}
+
+/// A class of the user's rules, not of the runner's own.
+#[tokio::test(flavor = "multi_thread")]
+async fn classes_of_the_ledger_are_those_of_the_rules_of_the_run() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = printing(
+        "echo 'a_b.c: Creating...'; printf '\\nError: strange\\n\\n  with a_b.c,\\n  on main.tf line 1, in resource \"a_b\" \"c\":\\n\\n'; exit 1",
+    );
+    sandbox.write(
+        "rules.yaml",
+        "rules:\n  - {id: mine, class: quota, pattern: strange, explanation: x, source: x}\n",
+    );
+    let rules = sandbox.work().join("rules.yaml");
+    let ended = sandbox
+        .run_with(&datastore.url, &[UNPLANNED, &["--rules", rules.to_str().unwrap()]].concat());
+    assert_eq!(ended.code, 7, "{}", ended.stderr);
+    assert_eq!(resources(&ledger(&datastore).await), ["a_b.c create failed quota"]);
 }

@@ -41,7 +41,11 @@ fn state_lock(sandbox: &Sandbox) -> String {
 fn lock_of_a_local_state_is_free_and_its_bytes_stay() {
     let sandbox = Sandbox::new(RUNNER);
     let ended = killed(&sandbox, "");
-    assert!(ended.stderr.contains("; the lock of the state is free. next: "), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("; the lock of the state is free; started and without an answer: "),
+        "{}",
+        ended.stderr
+    );
     assert_eq!(state_lock(&sandbox), "free");
     assert_eq!(sandbox.read("before"), sandbox.read("terraform.tfstate"));
     assert!(!sandbox.work().join(".terraform.tfstate.lock.info").exists());
@@ -131,7 +135,9 @@ fn lock_that_a_killed_tool_has_left_is_named_by_the_id_of_the_server() {
     let held = json(contents.lock.as_deref().unwrap());
     let id = held["ID"].as_str().unwrap();
     for words in [
-        format!("; the state is locked: held by another process (lock ID {id}). next: "),
+        format!(
+            "; the state is locked: held by another process (lock ID {id}); started and without"
+        ),
         format!(
             "and the state is still locked: compare both, then unlock it with `terraform force-unlock {id}`"
         ),
@@ -147,7 +153,11 @@ fn free_lock_of_a_server_is_taken_and_freed_and_nothing_is_written() {
     backend.0.lock().unwrap().forgets_locks = true;
     let sandbox = Sandbox::new(RUNNER);
     let ended = killed(&sandbox, &configuration);
-    assert!(ended.stderr.contains("; the lock of the state is free. next: "), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("; the lock of the state is free; started and without an answer: "),
+        "{}",
+        ended.stderr
+    );
     assert_eq!(state_lock(&sandbox), "free");
     let methods = backend.0.lock().unwrap().methods.join(" ");
     assert!(methods.ends_with("LOCK GET UNLOCK"), "{methods}");

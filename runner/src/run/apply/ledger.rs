@@ -187,11 +187,13 @@ impl Recorder {
 }
 
 impl Run<'_> {
-    /// Stores the ledger of the apply of this plan. Without it nothing is applied.
+    /// Stores the ledger of the apply of this plan. Without that of its first try nothing is applied; what an earlier try has
+    /// begun is finished all the same.
     pub(super) async fn begin_ledger(
         &mut self,
         prepared: &Prepared,
         plan: Option<Sha256>,
+        is_first: bool,
     ) -> Result<(), RunError> {
         let mut ledger = self.known_ledger().await?;
         let tool = self.report.tool.as_ref();
@@ -201,7 +203,11 @@ impl Run<'_> {
         let store = self.artifacts.clone().filter(Artifacts::takes_other_files);
         if let Some(artifacts) = &store {
             let stored = self.signals.or(artifacts.put_ledger(ledger.to_json())).await;
-            stored.map_err(RunError::Stopped)?.map_err(RunError::Ledger)?;
+            match stored.map_err(RunError::Stopped)? {
+                Err(error) if is_first => return Err(RunError::Ledger(error)),
+                Err(error) => warn_of_unstored(&error),
+                Ok(()) => {}
+            }
         } else if self.artifacts.is_some() {
             tracing::warn!(
                 "the datastore is not Plancha's: it cannot keep the ledger of this apply, and if the runner is killed, \
@@ -241,7 +247,8 @@ impl Run<'_> {
         let Some(recorder) = &mut self.ledger else { return };
         recorder.finish_reading().await;
         if result.is_err()
-            && let Err(error) = add_errors(&recorder.ledger, self.log.reader(logged))
+            && let Err(error) =
+                add_errors(&recorder.ledger, self.retries.rules(), self.log.reader(logged))
         {
             tracing::warn!("the ledger does not have the errors of the tool: {error}");
         }
@@ -267,10 +274,20 @@ impl Run<'_> {
     }
 }
 
+fn warn_of_unstored(error: &ClientError) {
+    tracing::warn!(
+        "the ledger of the apply is not stored now; the apply goes on, and it is sent again: {}",
+        chain(error)
+    );
+}
+
 /// Adds the errors of the tool, with their classes.
-fn add_errors(ledger: &Mutex<Ledger>, log: io::Result<impl io::BufRead>) -> io::Result<()> {
-    let rules = Rules::load(None).map_err(|error| io::Error::other(error.to_string()))?;
-    diagnosis::each_block(log?, &rules, |block| {
+fn add_errors(
+    ledger: &Mutex<Ledger>,
+    rules: &Rules,
+    log: io::Result<impl io::BufRead>,
+) -> io::Result<()> {
+    diagnosis::each_block(log?, rules, |block| {
         let Some(address) = &block.address else { return };
         let summary = one_line(&block.error.summary);
         let of = (address.as_str(), block.error.unit.as_deref());
@@ -304,10 +321,7 @@ async fn send(
             }
             Err(error) => {
                 if failures == 0 {
-                    tracing::warn!(
-                        "the ledger of the apply is not stored now; the apply goes on, and it is sent again: {}",
-                        chain(&error)
-                    );
+                    warn_of_unstored(&error);
                 }
                 failures += 1;
             }

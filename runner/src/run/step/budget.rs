@@ -78,10 +78,14 @@ impl Retries {
         Ok(())
     }
 
+    /// The rules for errors of the tool.
+    pub(in crate::run) fn rules(&self) -> &Rules {
+        self.rules.get_or_init(|| Rules::load(None).expect("the rules are valid"))
+    }
+
     /// What the errors in the output of a failed step mean.
     pub(super) fn cause(&self, output: impl BufRead) -> io::Result<Cause> {
-        let rules = self.rules.get_or_init(|| Rules::load(None).expect("the rules are valid"));
-        Ok(Cause::of(&Verdict::read(output, rules)?))
+        Ok(Cause::of(&Verdict::read(output, self.rules())?))
     }
 
     /// Counts the time that a retry has taken, with the pause before it.

@@ -132,7 +132,8 @@ mod tests {
     #[test]
     fn replacements_that_were_made_are_left_out() {
         let mut done = Done::default();
-        done.add("a.b[\"x\"]: Creation complete after 0s [id=1]\n".as_bytes()).unwrap();
+        let line = "a.b[\"x\"]: Creation complete after 0s [id=1]\n";
+        done.add(line.as_bytes(), false).unwrap();
         let words = |text: &[&str]| text.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
         let args = [
             "-replace=a.b[\"x\"]",

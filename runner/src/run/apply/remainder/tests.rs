@@ -18,7 +18,7 @@ fn done(name: &str) -> Done {
 
 fn done_by(output: &str) -> Done {
     let mut done = Done::default();
-    done.add(output.as_bytes()).unwrap();
+    done.add(output.as_bytes(), false).unwrap();
     done
 }
 
@@ -301,11 +301,11 @@ fn documents_that_are_no_plans_are_errors() {
 #[test]
 fn changes_of_each_try_are_counted_by_the_lines_of_the_tool() {
     let mut done = Done::default();
-    let counts = done.add(fixture("replaced/apply.txt").as_bytes()).unwrap();
+    let counts = done.add(fixture("replaced/apply.txt").as_bytes(), false).unwrap();
     assert_eq!(counts.to_string(), "Plan: 1 to create, 1 to update, 3 to delete");
     let error = "Error: x\n\nterraform_data.a: Creation complete after 0s [id=1]\n";
-    assert_eq!(done.add(error.as_bytes()).unwrap(), Counts::default());
+    assert_eq!(done.add(error.as_bytes(), false).unwrap(), Counts::default());
     let more = "terraform_data.a[\"b: c\"]: Creation complete after 0s [id=1]\n";
-    assert_eq!(done.add(more.as_bytes()).unwrap().create, 1);
+    assert_eq!(done.add(more.as_bytes(), false).unwrap().create, 1);
     assert!(done.created.contains("terraform_data.a[\"b: c\"]"));
 }

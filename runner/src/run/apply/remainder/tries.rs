@@ -46,12 +46,14 @@ impl Run<'_> {
         let mut step = self.first_step();
         for number in 1.. {
             let logged = fs::metadata(self.log.path())?.len();
-            let result = self.try_apply(prepared, applying, &step, logged).await;
+            // Init without the mirror comes after an error.
+            let may_repeat = prepared.mirrored;
+            let result = self.try_apply(prepared, applying, (&step, number), logged).await;
             self.end_try_apart(&mut tries);
             if number == 1 && result.is_ok() {
                 break;
             }
-            let applied = self.log.reader(logged).and_then(|log| done.add(log));
+            let applied = self.log.reader(logged).and_then(|log| done.add(log, may_repeat));
             // Nothing that comes after the tool may make a failure of an apply that has succeeded.
             let applied = applied.unwrap_or_else(|error| {
                 tracing::warn!("what the apply has done cannot be read: {error}");
@@ -104,14 +106,14 @@ impl Run<'_> {
         &mut self,
         prepared: &mut Prepared,
         applying: &Applying<'_>,
-        step: &Step,
+        (step, number): (&Step, u32),
         logged: u64,
     ) -> Result<(), RunError> {
         let program = |tool: &Tool<'_>| match &step.plan {
             Some(plan) => tool.apply(plan),
             None => tool.apply_unplanned(&step.options),
         };
-        self.begin_ledger(prepared, step.sha256).await?;
+        self.begin_ledger(prepared, step.sha256, number == 1).await?;
         let result = self.step_with_mirror_fallback(prepared, "apply", program).await;
         self.end_ledger(&result, logged).await;
         let result = result.map_err(|error| self.explain_plan_file(error, prepared.installed.tool));
