@@ -25,7 +25,7 @@ pub(crate) use files::NamedFile;
 pub use identity::{DatastoreArgs, LayerArgs, RemoteArgs};
 pub use limits::LimitArgs;
 pub use preflight::{DoctorArgs, PreflightArgs, PreflightMode};
-pub use retries::RetryArgs;
+pub use retries::{RetryArgs, SpoolArgs};
 pub use show::{LogsArgs, RunName, RunTarget, RunsArgs, ShowArgs, ShowCommon};
 pub use tools::{
     InstallArgs, ListArgs, MirrorArgs, PruneArgs, ResolveArgs, Target, TargetArgs, ToolArgs,
@@ -303,6 +303,9 @@ pub struct StartArgs {
     /// Where artifacts are stored. The controllers set it by other variables.
     #[command(flatten)]
     pub datastore: DatastoreArgs,
+    /// Where files wait that could not be delivered.
+    #[command(flatten)]
+    pub spool: SpoolArgs,
     /// Where tools are downloaded and installed.
     #[command(flatten)]
     pub tools: ToolArgs,
@@ -407,6 +410,9 @@ pub struct RunArgs {
     /// Where artifacts are stored.
     #[command(flatten)]
     pub datastore: DatastoreArgs,
+    /// Where files wait that could not be delivered.
+    #[command(flatten)]
+    pub spool: SpoolArgs,
     /// Without a datastore: write the plan to this file and its record to PATH.run.json, or apply the plan in this file
     #[arg(long, value_name = "PATH", conflicts_with = "datastore")]
     pub plan_file: Option<PathBuf>,

@@ -214,6 +214,7 @@ impl From<&RunError> for Failure {
             RunError::Binding(cause) => cause.into(),
             RunError::Snapshot(cause) => snapshot_failure(cause, error),
             RunError::Credentials(why) => Self::new(Kind::Credentials, error).with_hint(&why.hint),
+            RunError::Spool { .. } => Self::of_config(error, SPOOL),
             RunError::LocalState(_) => Self::new(Kind::Config, error).with_hint(LOST_STATE),
             RunError::PlannedState(_) => Self::new(Kind::Config, error).with_hint(
                 "nothing was applied; use a backend that is not local, or a path outside of the checkout, or plan and \
@@ -286,6 +287,8 @@ const PLAN_AGAIN: &str = "plan again, review that plan, and apply it";
 /// What to do about a directory of unsent files that cannot be listed.
 const UNREADABLE_DIRECTORY: &str =
     "nothing was applied; make that directory readable for the user of the run, and run again";
+/// What to do about a spool that cannot be used.
+const SPOOL: &str = "nothing was run; mount a volume there that the user of the run may write, or name another directory";
 /// What to do about the tool of a killed run.
 const ORPHANED_TOOL: &str = "nothing was applied; wait until that process has ended, or find it with `fuser -v` on the \
      file run.output there and end it, and run again";

@@ -50,8 +50,11 @@ use crate::show::summary::{self, Facts};
 const TERMINATION_LOG: &str = "/dev/termination-log";
 
 /// Runs the command of the command line. As `burrito` the exit code is 0 or 1.
-pub async fn run(cli: Cli, environment: Environment) -> ExitCode {
+pub async fn run(cli: Cli, mut environment: Environment) -> ExitCode {
     cli::telemetry::start(cli.log_format, &environment);
+    if let Some(dir) = cli.command.spool_dir() {
+        environment.use_spool(dir);
+    }
     let (burrito, mut command) = (cli.burrito, cli.command);
     let code = match pipes::read(command.files()).await {
         Ok(()) => execute_command(command, burrito, &environment).await,
@@ -226,7 +229,7 @@ async fn execute(
 
 /// Runs a job and publishes its report.
 async fn run_job(job: &Job, environment: &Environment, signals: &Signals, outputs: &Outputs) -> u8 {
-    let files = match RunFiles::create(environment.state_home.as_deref()) {
+    let files = match RunFiles::create(environment) {
         Ok(files) => files,
         Err(error) => {
             return outputs.reject(run::new_report(job), &Failure::from(&error), environment);
@@ -245,6 +248,7 @@ async fn run_job(job: &Job, environment: &Environment, signals: &Signals, output
         Box::pin(run.store_failure(failure.message(), &failure.reason())).await;
     }
     outputs.publish(&run.report);
+    Box::pin(run.send_spooled()).await;
     if let Some(path) = &outputs.summary {
         let facts = Facts {
             report: &run.report,

@@ -55,8 +55,10 @@ pub(crate) struct RunFiles {
 
 impl RunFiles {
     /// Creates both. The directory is removed when the value is dropped.
-    pub(crate) fn create(state_home: Option<&Path>) -> Result<Self, RunError> {
+    pub(crate) fn create(environment: &Environment) -> Result<Self, RunError> {
         crate::process::forbid_core_dumps()?;
+        unsent::check_spool(environment)?;
+        let state_home = environment.state_home.as_deref();
         let scratch = Scratch::create()?;
         for abandoned in scratch.abandoned() {
             warn_of_abandoned(abandoned, state_home);
@@ -125,6 +127,8 @@ pub(crate) struct Run<'a> {
     has_cut_output: bool,
     /// The killed applies of the same layer, directory or state that the lock files of an apply name.
     killed: Vec<KilledApply>,
+    /// Whether the apply has left a state that the datastore does not have.
+    has_unstored_state: bool,
     /// What is left for running failed steps again.
     retries: Retries,
 }
@@ -158,6 +162,7 @@ impl<'a> Run<'a> {
             ledger: None,
             has_cut_output: false,
             killed: Vec::new(),
+            has_unstored_state: false,
             retries: Retries::new(&job.retry),
         };
         if let Some(datastore) = job.datastore.clone() {

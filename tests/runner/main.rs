@@ -60,6 +60,7 @@ mod binding {
 /// Signals, kills and a datastore that does not respond.
 mod interruption {
     mod datastore_responses;
+    mod dying_datastore;
     mod killed_runner;
     mod ledger;
     mod limits;

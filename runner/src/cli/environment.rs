@@ -26,6 +26,8 @@ pub struct Environment {
     pub cache_home: Option<PathBuf>,
     /// `$XDG_STATE_HOME`, else `~/.local/state`, else nothing.
     pub state_home: Option<PathBuf>,
+    /// The state home of the user, where `--spool-dir` has replaced it.
+    pub replaced_state_home: Option<PathBuf>,
     /// The tool's data directory (`TF_DATA_DIR`).
     pub tf_data_dir: Option<PathBuf>,
     /// The tool's workspace (`TF_WORKSPACE`).
@@ -86,6 +88,7 @@ impl Environment {
             path: set("PATH").unwrap_or_default(),
             cache_home: cache_home.or_else(|| home.as_ref().map(|home| home.join(".cache"))),
             state_home: state_home.or_else(|| home.as_ref().map(|home| home.join(".local/state"))),
+            replaced_state_home: None,
             home,
             tf_data_dir: path("TF_DATA_DIR"),
             tf_workspace: text("TF_WORKSPACE"),
@@ -112,6 +115,24 @@ impl Environment {
             terminal: Terminal::read(),
             git_config_count: env::var("GIT_CONFIG_COUNT").map_or(0, |n| n.parse().unwrap_or(0)),
         }
+    }
+
+    /// Keeps files in the directory of `--spool-dir`.
+    pub(crate) fn use_spool(&mut self, dir: &Path) {
+        let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+        // An empty path: there is none.
+        self.replaced_state_home = Some(self.state_home.replace(dir).unwrap_or_default());
+    }
+
+    /// The state home of the user, with or without a spool.
+    pub(crate) fn own_state_home(&self) -> Option<&Path> {
+        let home = self.replaced_state_home.as_ref().or(self.state_home.as_ref());
+        home.map(PathBuf::as_path).filter(|home| !home.as_os_str().is_empty())
+    }
+
+    /// The directory of `--spool-dir`.
+    pub(crate) fn spool(&self) -> Option<&Path> {
+        self.replaced_state_home.as_ref().and(self.state_home.as_deref())
     }
 
     /// The variables that add one setting of git to those of the user.

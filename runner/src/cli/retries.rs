@@ -1,11 +1,11 @@
-//! Arguments about failures of the tool.
+//! Arguments about failures of the tool, and of what a run delivers.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
 
-use crate::cli::duration;
+use crate::cli::{Command, duration};
 
 /// How often failed steps of the tool are run again.
 #[derive(Clone, Debug, Args)]
@@ -21,4 +21,26 @@ pub struct RetryArgs {
     /// retried (see `classify`)
     #[arg(long, env = "PLANCHA_RULES", help_heading = "Retries", value_name = "FILE")]
     pub rules: Option<PathBuf>,
+}
+
+/// Where files wait that could not be delivered.
+#[derive(Clone, Debug, Default, Args)]
+pub struct SpoolArgs {
+    /// Keep what cannot be delivered (states, records, logs) in this directory, such as a volume that outlives a pod, and
+    /// not in `$XDG_STATE_HOME`. Later runs of the layer with the same directory send it, and so does `runner upload`
+    #[arg(long, env = "PLANCHA_SPOOL_DIR", help_heading = "Datastore", value_name = "DIR")]
+    pub spool_dir: Option<PathBuf>,
+}
+
+impl Command {
+    /// The directory of `--spool-dir`.
+    pub(crate) fn spool_dir(&self) -> Option<&Path> {
+        let spool = match self {
+            Self::Plan(args) => &args.run.spool,
+            Self::Apply(args) => &args.run.spool,
+            Self::Start(args) => &args.spool,
+            _ => return None,
+        };
+        spool.spool_dir.as_deref()
+    }
 }

@@ -6,6 +6,7 @@ use crate::process::quoted;
 use crate::run::step::found_lock::FoundLock;
 use crate::run::step::limits::TimedOut;
 use crate::tool::diagnosis::Class;
+use crate::tool::diagnostics::lock_info::{has_own_info, is_lock_error, lock_id, lock_info};
 use crate::tool::diagnostics::{Diagnostic, Diagnostics};
 
 /// A command of the tool, which names the workspace unless that is the default one without being named.
@@ -113,38 +114,6 @@ pub(super) fn held_lock(errors: &Diagnostics) -> Option<String> {
     Some(facts.join(" "))
 }
 
-/// The ID of the lock that is held, if the tool prints it.
-fn lock_id(text: &str) -> Option<&str> {
-    if has_own_info(text) { named_id(text) } else { lock_info(text, "ID:") }
-}
-
-/// Whether the `Lock Info` describes the refused attempt and not the holder: the backends http and pg print it so.
-fn has_own_info(text: &str) -> bool {
-    const ERRORS: [&str; 3] = [
-        "HTTP remote state already locked",
-        "Workspace is already locked",
-        "Already locked for workspace creation",
-    ];
-    let (error, _) = text.split_once("Lock Info:").unwrap_or((text, ""));
-    // The tool wraps lines.
-    let error = error.split_whitespace().collect::<Vec<_>>().join(" ");
-    let is_own = ERRORS.iter().any(|text| error.contains(text));
-    is_own && named_id(text).is_none_or(|id| lock_info(text, "ID:") != Some(id))
-}
-
-/// The ID that the backend's own error names: `already locked: ID=...`.
-fn named_id(text: &str) -> Option<&str> {
-    let (error, _) = text.split_once("Lock Info:").unwrap_or((text, ""));
-    let (_, named) = error.split_once("already locked:")?;
-    let id = named.split_whitespace().next()?.strip_prefix("ID=")?;
-    Some(id).filter(|id| !id.is_empty())
-}
-
-fn is_lock_error(error: &Diagnostic) -> bool {
-    const TEXT: &str = "Error acquiring the state lock";
-    error.summary.contains(TEXT) || error.detail.contains(TEXT)
-}
-
 /// What to do about a state that could not be locked.
 fn locked(tool: &Command<'_>, errors: &Diagnostics, error: &Diagnostic) -> String {
     if held_lock(errors).is_none() {
@@ -231,17 +200,6 @@ pub(super) fn after_limit(step: &str, end: &TimedOut) -> String {
              and run again"
         )
     }
-}
-
-/// The value of a label in the tool's `Lock Info`. The labels may share one line.
-fn lock_info<'a>(text: &'a str, label: &str) -> Option<&'a str> {
-    const LABELS: [&str; 7] =
-        ["ID:", "Path:", "Operation:", "Who:", "Version:", "Created:", "Info:"];
-    let (_, info) = text.split_once("Lock Info:")?;
-    let (_, value) = info.split_once(label)?;
-    let line = value.lines().next()?;
-    let end = LABELS.iter().filter_map(|label| line.find(label)).min().unwrap_or(line.len());
-    Some(line[..end].trim()).filter(|value| !value.is_empty())
 }
 
 #[cfg(test)]

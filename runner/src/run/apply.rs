@@ -8,6 +8,7 @@ mod lock;
 mod lost_state;
 pub(crate) mod remainder;
 mod repeated;
+mod rescue;
 
 use datastore_api::RunKey;
 use fs_err as fs;

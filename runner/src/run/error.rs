@@ -81,6 +81,12 @@ pub(crate) enum RunError {
     Credentials(Refusal),
     #[error("the snapshot cannot be made")]
     Snapshot(#[from] SnapshotError),
+    #[error("the directory {} (--spool-dir) cannot be written", .dir.display())]
+    Spool {
+        dir: PathBuf,
+        #[source]
+        cause: std::io::Error,
+    },
     #[error("the state would be lost: the backend is local, and its file {} is in a directory that exists only for this run", .0.display())]
     LocalState(PathBuf),
     #[error("the state would be lost: the plan's backend is local, and its file {} is in the directory that was removed after the plan", .0.display())]
@@ -89,7 +95,7 @@ pub(crate) enum RunError {
     Errored {
         #[source]
         cause: Box<RunError>,
-        errored: ErroredState,
+        errored: Box<ErroredState>,
     },
     #[error("{failed}; what is left cannot be applied")]
     Rest {

@@ -12,6 +12,7 @@ use datastore_api::{ClientError, File, PlanFormat, chain};
 use crate::run::Run;
 use crate::run::artifacts::{APPLIED, Artifacts, AttemptRef, LEDGER};
 use crate::run::unsent::{Contents, Lost};
+use crate::source::states::ERRORED;
 
 impl Run<'_> {
     /// Stores the failure. `message` is one line for the log, `reason` also has the tool's other errors.
@@ -30,7 +31,9 @@ impl Run<'_> {
             self.lost("run.json", artifacts.put_report(&self.report)),
             self.lost(LEDGER, self.store_ledger()),
         );
-        let lost = [short, log, report, ledger].into_iter().flatten().collect::<Vec<_>>();
+        // It is kept already.
+        let state = self.has_unstored_state.then(|| (ERRORED, "see above".to_owned()));
+        let lost = [short, log, report, ledger, state].into_iter().flatten().collect::<Vec<_>>();
         if lost.is_empty() {
             return;
         }
@@ -65,7 +68,7 @@ impl Run<'_> {
     ) -> io::Result<String> {
         let mut unsent = self.keeper().keep_failure(artifacts.client())?;
         let (report, ledger) = (self.report.to_json(), self.ledger_json());
-        for (name, _) in lost {
+        for (name, _) in lost.iter().filter(|(name, _)| *name != ERRORED) {
             let contents = match *name {
                 "run.log" => Contents::CopyOf(self.log.path()),
                 "short.diff" => Contents::Bytes(reason.as_bytes()),

@@ -1,9 +1,12 @@
 //! States that their backend did not accept: the errors, and the commands that push the states.
 
+mod errored;
 mod files;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+
+pub(crate) use errored::{Delivery, ErroredState};
 
 use crate::process::quoted;
 use crate::run::push::files::{Sorted, copy_printed, kept_outputs, listed};
@@ -131,110 +134,6 @@ impl Push {
 /// The absolute form of a path, for commands that run in another directory.
 pub(super) fn absolute(path: PathBuf) -> PathBuf {
     std::path::absolute(&path).unwrap_or(path)
-}
-
-/// State files that the tool could not write to the backend (`errored.tfstate`).
-#[derive(Debug)]
-pub(crate) struct ErroredState {
-    /// Where they are now.
-    pub(crate) files: Vec<PathBuf>,
-    /// The runner's copies of those that stay where the tool wrote them.
-    pub(crate) copies: Vec<PathBuf>,
-    /// Those without a copy.
-    pub(crate) uncopied: Vec<PathBuf>,
-    /// How they get into the backend.
-    pub(crate) push: Box<Push>,
-    /// Where the tool's output is, if it is stored.
-    pub(crate) log: Option<String>,
-    /// Whether the datastore has a copy; `None` outside of a pod.
-    pub(crate) stored: Option<bool>,
-}
-
-impl ErroredState {
-    /// What is known of the states.
-    pub(crate) fn described(&self) -> String {
-        if self.push.unknown {
-            return format!("its output is incomplete, so {UNKNOWN}");
-        }
-        format!("the backend did not accept the state, {}", self.whereabouts())
-    }
-
-    /// Where the states are, and whether they are whole.
-    fn whereabouts(&self) -> String {
-        if let Some(dir) = &self.push.lost_in {
-            return format!(
-                "which it wrote to {}, where it is not now",
-                dir.join(ERRORED).display()
-            );
-        }
-        let states = Sorted::new(&self.files);
-        let whole =
-            (!states.whole.is_empty()).then(|| format!("which is in {}", listed(&states.whole)));
-        let broken = states.problem().map(|problem| format!("and the copy in {problem}"));
-        whole.into_iter().chain(broken).collect::<Vec<_>>().join(", ")
-    }
-
-    /// The commands that write the state to its backend.
-    pub(crate) fn hint(&self) -> String {
-        let Self { push, stored, files, copies, .. } = self;
-        if let Some(dir) = &push.lost_in {
-            return self.lost_hint(&push.find_and_push(dir));
-        }
-        if push.unknown {
-            return self.lost_hint(&push.find_unknown(&files.iter().collect::<Vec<_>>()));
-        }
-        let states = Sorted::new(files);
-        let (place, init, pushes) = (push.place() + &push.unlock(), push.init(), push.all(&states));
-        let copy = match stored {
-            Some(true) => {
-                "; the file is deleted with this pod: the datastore has it as errored.tfstate of the attempt"
-            }
-            Some(false) => {
-                "; the file is deleted with this pod, and is not stored: copy it before the pod ends"
-            }
-            None => "",
-        };
-        if !states.broken.is_empty() {
-            let log = self.log.as_deref();
-            let printed = copy_printed(&states, push.cut, "the output above (stdout)", log);
-            return format!(
-                "resources may exist that the backend does not know. Check whether the disk is full. The tool also \
-                 prints a state that it cannot save: {printed} Before anything else plans or applies, run {init} \
-                 and then {pushes} {place}, and remove {}{copy}",
-                listed(&[&files[..], copies].concat())
-            );
-        }
-        let (only, all) = match **files {
-            [_] => ("this file records", "the file"),
-            _ => ("these files record", "the files"),
-        };
-        let all = match &**copies {
-            [] => all.to_owned(),
-            [one] => format!("{all} and the copy {}", one.display()),
-            copies => format!("{all} and the copies {}", listed(copies)),
-        };
-        let uncopied = match &*self.uncopied {
-            [] => String::new(),
-            files => format!(
-                "; no copy could be made, so do not move or remove {} before",
-                listed(files)
-            ),
-        };
-        format!(
-            "resources may exist that only {only}: before anything else plans or applies, run \
-             {init} and then {pushes} {place}, and remove {all}{copy}{uncopied}"
-        )
-    }
-
-    /// What to do if the file is not where the tool has written it.
-    fn lost_hint(&self, find: &str) -> String {
-        let then = match &*self.files {
-            [] => "nothing refuses the next apply until then, which would create the same again"
-                .to_owned(),
-            files => format!("then remove {}, which refuses every apply until then", listed(files)),
-        };
-        format!("resources may exist that the backend does not know: {find}; {then}")
-    }
 }
 
 /// A state that an earlier apply could not write to its backend, or may not have written, and whose directory is

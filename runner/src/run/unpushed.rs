@@ -298,7 +298,7 @@ impl Run<'_> {
 
     /// Refuses an apply if states of earlier runs cannot be found. A plan warns. The disk of a pod has none.
     fn check_readable(&self) -> Result<(), RunError> {
-        let state_home = self.environment.state_home.as_deref().filter(|_| !self.job.pod);
+        let state_home = self.environment.state_home.as_deref().filter(|_| !self.loses_disk());
         unsent::unreadable(state_home, &self.job.run).map_or(Ok(()), |cause| self.unreadable(cause))
     }
 

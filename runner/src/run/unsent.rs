@@ -15,6 +15,7 @@ mod directory;
 mod find;
 mod leftovers;
 mod send;
+mod spool;
 mod state_contents;
 
 use std::io::{self, Seek as _};
@@ -33,6 +34,7 @@ pub(crate) use find::{
 };
 pub(crate) use leftovers::remove_leftovers;
 pub(crate) use send::{Sending, UploadError, send_unless_used, upload};
+pub(crate) use spool::check_spool;
 pub(crate) use state_contents::StateContents;
 
 use crate::process::quoted;

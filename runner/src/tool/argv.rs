@@ -94,9 +94,23 @@ impl Tool<'_> {
 
     /// Prints the state.
     pub(crate) fn state_pull(&self) -> Program {
-        let mut program = self.program("state", false, &[]);
-        // `-no-color` is none of its flags.
-        program.args = vec!["state".into(), "pull".into()];
+        self.words(&["state".as_ref(), "pull".as_ref()])
+    }
+
+    /// Writes a state to the backend, if lineage and serial allow it.
+    pub(crate) fn state_push(&self, state: &Path) -> Program {
+        self.words(&["state".as_ref(), "push".as_ref(), state.as_os_str()])
+    }
+
+    /// Frees the lock with this ID.
+    pub(crate) fn force_unlock(&self, id: &str) -> Program {
+        self.words(&["force-unlock".as_ref(), "-force".as_ref(), id.as_ref()])
+    }
+
+    /// A command without the flags that the steps share: `-no-color` is none of its flags.
+    fn words(&self, words: &[&OsStr]) -> Program {
+        let mut program = self.program("", false, &[]);
+        program.args = words.iter().map(OsString::from).collect();
         if let Some(terragrunt) = self.terragrunt {
             // Variables, because the flags of a command with two words have other places.
             let [tool, quiet] = if is_prefixed(&terragrunt.version) {
@@ -285,7 +299,7 @@ mod tests {
 
     /// It would use another tool on PATH.
     #[test]
-    fn terragrunt_pulls_a_state_with_the_resolved_tool() {
+    fn terragrunt_pulls_and_pushes_a_state_with_the_resolved_tool() {
         let terraform = installed(ToolName::Terraform, "1.9.8");
         for (version, name) in [("0.72.9", "TERRAGRUNT_TFPATH"), ("0.73.0", "TG_TF_PATH")] {
             let terragrunt = installed(ToolName::Terragrunt, version);
@@ -297,9 +311,15 @@ mod tests {
                 env: &[],
                 readonly_lock_file: false,
             };
-            let program = tool.state_pull();
-            assert_eq!(program.args, ["state", "pull"]);
-            assert!(program.env.contains(&(name.to_owned(), "/bin/terraform".into())), "{version}");
+            for (program, args) in [
+                (tool.state_pull(), &["state", "pull"][..]),
+                (tool.state_push(Path::new("/s")), &["state", "push", "/s"]),
+                (tool.force_unlock("id"), &["force-unlock", "-force", "id"]),
+            ] {
+                assert_eq!(program.args, args);
+                let variable = (name.to_owned(), "/bin/terraform".into());
+                assert!(program.env.contains(&variable), "{version}");
+            }
         }
     }
 

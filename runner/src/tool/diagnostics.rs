@@ -8,6 +8,7 @@ mod apply_end;
 mod diagnostic;
 mod json;
 mod line;
+pub(crate) mod lock_info;
 mod parser;
 mod progress;
 mod text;

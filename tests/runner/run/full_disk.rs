@@ -6,6 +6,7 @@ use support::{Ended, Sandbox, TestDatastore};
 use url::Url;
 
 use super::apply_once::{applies, lost_everything};
+use super::unsaved_state::state_server::StateServer;
 use super::unsent_files::advised;
 use crate::source::checkout::git;
 use crate::stored_run::StoredRun;
@@ -200,6 +201,33 @@ async fn failed_apply_with_a_full_state_home_keeps_its_files_in_the_scratch_dire
     assert!(sandbox.is_clean());
     let log = StoredRun::new(&datastore, "default", "x", "r").log(0).await;
     assert!(log.contains("a line of the tool"), "{}", tail(&log));
+}
+
+/// Neither the datastore nor the backend takes the state, and there is no room to push it again.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs mounts in a user namespace"]
+async fn refused_state_beside_a_full_disk_is_kept_and_named() {
+    let datastore = TestDatastore::memory().await;
+    let lossy = lost_everything(&datastore).await;
+    let sandbox = Sandbox::new(RUNNER);
+    let (server, backend) = StateServer::start();
+    server.refuse("POST", 503, 1);
+    let resource = "resource \"terraform_data\" \"a\" {\n  provisioner \"local-exec\" {\n    \
+         command = \"head -c 4m /dev/zero > $TMPDIR/fill || true\"\n  }\n}\n";
+    sandbox.write("main.tf", &format!("{backend}{resource}"));
+    let script = "mount -t tmpfs -o size=3m tmpfs \"$TMPDIR\" || exit 99; exec \"$0\" \"$@\"";
+    let args = ["apply", "--no-plan", "--name", "x", "--run", "r"];
+    let ended = with_mounts(&sandbox, script, &lossy.url, &args);
+    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    let last = ended.stderr.lines().last().unwrap();
+    let written = sandbox.work().join("errored.tfstate");
+    for text in ["the runner did not push it", "No space left", written.to_str().unwrap()] {
+        assert!(last.contains(text), "{text}: {last}");
+    }
+    let copy = sandbox.path("state/plancha/unsent/default/x/r/0/errored.tfstate");
+    for file in [&written, &copy] {
+        assert_eq!(json(&std::fs::read(file).unwrap())["resources"][0]["name"], "a");
+    }
 }
 
 fn tail(log: &str) -> &str {

@@ -415,7 +415,7 @@ impl Run<'_> {
         let error = if let Some(reason) = &failed.unannotated {
             // A later run finds the record, in the datastore or on this disk, and applies nothing.
             // The disk of a pod is removed with it.
-            let is_found = recorded || unsent.is_some() && !self.job.pod;
+            let is_found = recorded || unsent.is_some() && !self.loses_disk();
             hints.push(match (is_found, &self.report.plan) {
                 (true, _) if self.job.pod => {
                     "the next attempt finds the record, applies nothing, and writes them".to_owned()

@@ -10,19 +10,16 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use datastore_api::chain;
-use datastore_api::client::{Condition, Upload};
 use fs_err as fs;
 
 use crate::process::Log;
 use crate::run::Run;
-use crate::run::artifacts::other;
 use crate::run::error::RunError;
 use crate::run::prepare::Prepared;
-use crate::run::push::{ErroredState, Push, absolute};
+use crate::run::push::{Delivery, ErroredState, Push, absolute};
 use crate::source::checkout::Workspace;
 use crate::source::regular::{self, unless_missing};
-use crate::source::states::{self, ERRORED, PushRecord};
+use crate::source::states::{self, PushRecord};
 use crate::tool::diagnostics::{ApplyEnd, Refusal};
 use crate::tool::terragrunt;
 
@@ -144,52 +141,50 @@ impl Run<'_> {
         Ok((downloads, runs_in.filter(|dir| !dir.starts_with(&module))))
     }
 
-    /// Keeps the `errored.tfstate` files that this apply has written, and adds them to its result. `logged` is the length
-    /// of the log before the apply.
-    pub(super) async fn keep_errored_states(
+    /// Keeps the `errored.tfstate` files that this apply has written. `has_failed`: the apply has; `logged` is the length of
+    /// the log before it.
+    pub(super) fn keep_errored_states(
         &self,
-        result: Result<(), RunError>,
+        has_failed: bool,
         workspace: &Workspace,
         record: PushRecord,
         (places, logged): (&Places, u64),
-    ) -> Result<(), RunError> {
+    ) -> io::Result<Option<ErroredState>> {
         let (found, unread) = places.new_states();
         if let Some(error) = unread {
             tracing::warn!("cannot find out whether the tool has left a state: {error}");
         }
-        let cut = self.has_cut_output && result.is_err();
+        let cut = self.has_cut_output && has_failed;
         let record = if cut { record.of_cut() } else { record };
-        let errored = if found.is_empty() {
-            let refusal = if result.is_ok() { None } else { self.refusal(logged)? };
-            let record = match refusal {
-                Some(Refusal::Printed) => record,
-                Some(Refusal::Written) => {
-                    record.of_lost(places.downloads.last().unwrap_or(&places.module))
-                }
-                None if cut => record.of_unknown(),
-                None => return result,
-            };
-            self.keep_lost_state(record)
-        } else {
-            self.keep_found_states(found, workspace, record).await
-        };
-        if let Err(cause) = result {
-            return Err(RunError::Errored { cause: Box::new(cause), errored });
+        if !found.is_empty() {
+            return Ok(Some(self.keep_found_states(found, workspace, record)));
         }
-        tracing::warn!("the tool has written errored.tfstate: {}", errored.hint());
-        Ok(())
+        let refusal = if has_failed { self.refusal(logged)? } else { None };
+        let record = match refusal {
+            Some(Refusal::Printed) => record,
+            Some(Refusal::Written) => {
+                record.of_lost(places.downloads.last().unwrap_or(&places.module))
+            }
+            None if cut => record.of_unknown(),
+            None => return Ok(None),
+        };
+        Ok(Some(self.keep_lost_state(record)))
     }
 
-    async fn keep_found_states(
+    fn keep_found_states(
         &self,
         found: Vec<PathBuf>,
         workspace: &Workspace,
         record: PushRecord,
     ) -> ErroredState {
         let (mut files, mut copies, mut uncopied) = (Vec::new(), Vec::new(), Vec::new());
+        let own = match &*found {
+            [only] => is_in(only, &workspace.dir).then(|| absolute(only.clone())),
+            _ => None,
+        };
         for file in found {
             if !workspace.kept {
-                files.push(self.rescue(&file, &record));
+                files.push(self.move_out(&file, &record));
                 continue;
             }
             let file = absolute(file);
@@ -199,10 +194,10 @@ impl Run<'_> {
             }
             files.push(file);
         }
-        let stored = if self.job.pod { Some(self.store_errored(&files).await) } else { None };
         let dir = workspace.kept.then(|| absolute(workspace.dir.clone()));
         let push = Box::new(Push { dir, ..Push::recorded(record) });
-        ErroredState { files, copies, uncopied, push, log: self.stored_log(), stored }
+        let delivery = Delivery { in_pod: self.loses_disk(), ..Delivery::default() };
+        ErroredState { files, copies, uncopied, push, log: self.stored_log(), own, delivery }
     }
 
     /// What the tool has said about a state: in its output, which stays after an apply that failed, else in the log.
@@ -227,8 +222,9 @@ impl Run<'_> {
             |file| vec![file],
         );
         let push = Box::new(Push::recorded(record));
-        let (copies, uncopied) = (Vec::new(), Vec::new());
-        ErroredState { files, copies, uncopied, push, log: self.stored_log(), stored: None }
+        let (copies, uncopied, own) = (Vec::new(), Vec::new(), None);
+        let delivery = Delivery { in_pod: self.loses_disk(), ..Delivery::default() };
+        ErroredState { files, copies, uncopied, push, log: self.stored_log(), own, delivery }
     }
 
     /// Where the tool's output is, if it is stored.
@@ -258,7 +254,7 @@ impl Run<'_> {
     }
 
     /// Copies a state file out of the directory that is removed with the run. Returns where it is.
-    fn rescue(&self, file: &Path, record: &PushRecord) -> PathBuf {
+    fn move_out(&self, file: &Path, record: &PushRecord) -> PathBuf {
         match self.keeper().keep_state(file, record) {
             Ok(to) => to,
             Err(error) => {
@@ -271,27 +267,10 @@ impl Run<'_> {
             }
         }
     }
+}
 
-    /// Stores the files as artifacts of the attempt, because the disk of a pod is removed with the pod.
-    async fn store_errored(&self, files: &[PathBuf]) -> bool {
-        let Some(artifacts) = &self.artifacts else { return false };
-        let mut all = true;
-        for (index, file) in files.iter().enumerate() {
-            let name = states::errored_name(index);
-            let stored = async {
-                let upload = Upload::file(file).await?;
-                let (run, attempt) = (&self.job.run, artifacts.attempt());
-                let client = artifacts.client();
-                client.put_file(run, attempt, &other(&name), &upload, Condition::Create).await
-            };
-            let reason = match self.signals.within(self.upload_grace(), stored).await {
-                Ok(Ok(())) => continue,
-                Ok(Err(error)) => chain(&error),
-                Err(_) => "the datastore takes too long".to_owned(),
-            };
-            tracing::warn!("{ERRORED} is not stored: {reason}");
-            all = false;
-        }
-        all
-    }
+/// Whether a file is directly in a directory.
+fn is_in(file: &Path, dir: &Path) -> bool {
+    let real = |path: &Path| fs::canonicalize(path).ok();
+    file.parent().and_then(real).is_some_and(|parent| Some(parent) == real(dir))
 }

@@ -233,7 +233,8 @@ impl Run<'_> {
             return Vec::new();
         }
         let home = || {
-            let home = self.environment.state_home.as_deref();
+            // Not the spool: what a lock says of a killed run is about this machine.
+            let home = self.environment.own_state_home();
             home.ok_or_else(|| io::Error::other("there is no home directory"))
         };
         // A name is one segment of a path, and neither `.` nor `..`.

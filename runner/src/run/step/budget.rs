@@ -52,7 +52,7 @@ pub(in crate::run) struct Tries {
 
 /// Why a step whose errors are transient is not run again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(in crate::run) enum Refusal {
     /// `--retries=0`
     Off,
     /// Its retries are used up: this many.
@@ -84,17 +84,17 @@ impl Retries {
     }
 
     /// What the errors in the output of a failed step mean.
-    pub(super) fn cause(&self, output: impl BufRead) -> io::Result<Cause> {
+    pub(in crate::run) fn cause(&self, output: impl BufRead) -> io::Result<Cause> {
         Ok(Cause::of(&Verdict::read(output, self.rules())?))
     }
 
     /// Counts the time that a retry has taken, with the pause before it.
-    pub(super) fn spend(&mut self, time: Duration) {
+    pub(in crate::run) fn spend(&mut self, time: Duration) {
         self.left = self.left.saturating_sub(time);
     }
 
     /// The pause before the next try of a step, of which `count` tries have failed. `random` is from 0 to 1.
-    pub(super) fn pause(
+    pub(in crate::run) fn pause(
         &self,
         step: &str,
         count: u32,
@@ -121,7 +121,7 @@ impl Retries {
 }
 
 /// A random number from 0 to 1.
-pub(super) fn random() -> f64 {
+pub(in crate::run) fn random() -> f64 {
     let mut bytes = [0; 4];
     // Without it the pauses are as long as they may be.
     match aws_lc_rs::rand::fill(&mut bytes) {

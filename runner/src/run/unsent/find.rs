@@ -16,7 +16,7 @@ use crate::source::scratch::{KilledApply, Scratch, reason};
 use crate::source::states::{self, KeptState};
 
 /// The directories of all layers, below the state home.
-const ROOT: &str = "plancha/unsent";
+pub(super) const ROOT: &str = "plancha/unsent";
 
 /// A kept record of an apply.
 #[derive(Debug)]
@@ -260,7 +260,7 @@ pub(crate) fn waiting(
 ) -> Vec<(Attempt, PathBuf)> {
     let ours = directory::recorded_url(datastore);
     let is_waiting = |dir: &Path| {
-        [APPLIED, FAILED].iter().any(|name| dir.join(name).exists())
+        has_record(dir)
             && datastore_of(dir).is_none_or(|theirs| theirs == ours)
             && matches!(directory::lock(dir), Ok(Locking::Locked(_)))
     };
@@ -273,6 +273,36 @@ pub(crate) fn waiting(
     found
 }
 
+/// The attempts of a layer whose files wait for `runner upload` to this datastore.
+pub(super) fn waiting_of_layer(
+    state_home: &Path,
+    run: &RunKey,
+    datastore: &url::Url,
+) -> Vec<PathBuf> {
+    let ours = directory::recorded_url(datastore);
+    let mut found = attempts(Some(state_home), run);
+    found.retain(|dir| has_record(dir) && datastore_of(dir).is_none_or(|theirs| theirs == ours));
+    found.sort();
+    found
+}
+
+/// The attempts of all layers whose files wait for `runner upload`.
+pub(super) fn waiting_below(state_home: &Path) -> Vec<PathBuf> {
+    let mut found = vec![state_home.join(ROOT)];
+    // Namespace, layer, run and attempt.
+    for _ in 0..4 {
+        found = found.iter().flat_map(|dir| below(dir)).collect();
+    }
+    found.retain(|dir| has_record(dir));
+    found.sort();
+    found
+}
+
+/// Whether a directory holds files of an attempt.
+fn has_record(dir: &Path) -> bool {
+    [APPLIED, FAILED].iter().any(|name| dir.join(name).exists())
+}
+
 /// The first directory of an attempt below one of the directories of all attempts.
 pub(super) fn first_attempt(dir: &Path) -> Option<PathBuf> {
     if !dir.ancestors().any(|dir| dir.ends_with(ROOT)) {
@@ -282,8 +312,7 @@ pub(super) fn first_attempt(dir: &Path) -> Option<PathBuf> {
     // Namespace, layer, run and attempt.
     for _ in 0..4 {
         level.sort();
-        let is_attempt = |dir: &&PathBuf| dir.join(APPLIED).exists() || dir.join(FAILED).exists();
-        if let Some(found) = level.iter().find(is_attempt) {
+        if let Some(found) = level.iter().find(|dir| has_record(dir)) {
             return Some(found.clone());
         }
         level = level.iter().flat_map(|dir| below(dir)).collect();

@@ -1,12 +1,14 @@
 //! `runner upload`: sends kept files. It replaces no stored file, and removes a kept file only when it is stored.
 
+mod states_of_attempt;
+
 use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use datastore_api::client::{Condition, Upload};
-use datastore_api::{Attempt, Client, ClientError, RunKey, Sha256};
+use datastore_api::{Attempt, Client, ClientError, RunKey, Sha256, chain};
 use fs_err as fs;
 use reqwest::StatusCode;
 
@@ -22,7 +24,10 @@ use crate::run::unsent::directory::{
     DATASTORE, FAILED, Locking, REPORT, SUMS, datastore_of, files, lock, names, recorded_url,
     remove, sums,
 };
-use crate::run::unsent::find::{LeadsTo, first_attempt, kept_state, leads_to, named_attempt};
+use crate::run::unsent::find::{
+    LeadsTo, ROOT, first_attempt, kept_state, leads_to, named_attempt, waiting_below,
+};
+use crate::run::unsent::send::states_of_attempt::send_states;
 use crate::run::unsent::{FailedAttempt, absolute, upload_command};
 use crate::source::regular::{self, unless_missing};
 use crate::source::scratch::reason;
@@ -140,11 +145,38 @@ pub(crate) async fn upload(
             upload_command(false, theirs, &options(args), dir)
         ))
     })?;
+    if dir.join(ROOT).is_dir() {
+        return upload_all(args, dir, &client).await;
+    }
     check_datastore(args, dir, &client, theirs)?;
+    upload_one(&client, dir).await
+}
+
+/// Sends what waits in a spool for this datastore. A directory that cannot be sent does not keep the others.
+async fn upload_all(args: &UploadArgs, dir: &Path, client: &Client) -> Result<(), UploadError> {
+    let mut first = None;
+    let dirs = waiting_below(dir);
+    if dirs.is_empty() {
+        tracing::info!("nothing waits in {}", dir.display());
+    }
+    for dir in dirs {
+        let sent = match check_datastore(args, &dir, client, datastore_of(&dir)) {
+            Ok(()) => upload_one(client, &dir).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = sent {
+            tracing::warn!("{} is not sent: {}", dir.display(), chain(&error));
+            first.get_or_insert(error);
+        }
+    }
+    first.map_or(Ok(()), Err)
+}
+
+async fn upload_one(client: &Client, dir: &Path) -> Result<(), UploadError> {
     let held = Held::read(dir);
     let mut waits = false;
     loop {
-        match send_unless_used(&client, dir).await? {
+        match send_unless_used(client, dir).await? {
             Sending::Busy => {
                 if !waits {
                     tracing::info!("another runner uses {}: waiting for it", dir.display());
@@ -152,7 +184,7 @@ pub(crate) async fn upload(
                 waits = true;
                 tokio::time::sleep(PAUSE).await;
             }
-            Sending::Gone => return find_stored(&client, dir, held).await,
+            Sending::Gone => return find_stored(client, dir, held).await,
             Sending::Sent => return Ok(()),
         }
     }
@@ -254,6 +286,9 @@ async fn send(client: &Client, dir: &Path) -> Result<(), UploadError> {
         if !matches!(sent, Sent::Other) {
             unless_missing(fs::remove_file(dir.join(name)))?;
         }
+    }
+    if !is_burritos {
+        send_states(client, dir, (&run, attempt)).await?;
     }
     if !others.is_empty() {
         return Err(UploadError::Others { dir: dir.to_owned(), files: others });

@@ -88,6 +88,20 @@ impl StateContents {
         ))
     }
 
+    /// Whether this state may replace the backend's: the backend's is an earlier version of it, or there is none and
+    /// `may_be_first` says that this one belongs there. The error is the reason against it.
+    pub(crate) fn check_replaces(&self, backend: &Self, may_be_first: bool) -> Result<(), String> {
+        if backend.lineage.is_empty() && backend.encrypted_data.is_none() {
+            let first =
+                "the backend has no state, and it is not certain that this one belongs there";
+            return if may_be_first { Ok(()) } else { Err(first.to_owned()) };
+        }
+        if self.is_newer_than(backend) {
+            return Ok(());
+        }
+        Err(self.check_stored(backend).err().unwrap_or_default())
+    }
+
     /// The first managed resource that differs.
     fn difference(&self, backend: &Self) -> Option<String> {
         let (ours, theirs) = (self.instances(), backend.instances());
@@ -176,6 +190,24 @@ mod tests {
         assert!(first.is_comparable());
         first.check_stored(&state("m", 1, &all)).unwrap();
         first.check_stored(&state("m", 1, &more)).unwrap_err();
+    }
+
+    #[test]
+    fn state_replaces_only_an_earlier_version_of_itself() {
+        let ours = state("l", 2, &[("a", "1")]);
+        ours.check_replaces(&state("l", 1, &[]), false).unwrap();
+        ours.check_replaces(&state("", 0, &[]), true).unwrap();
+        for (backend, may_be_first) in [
+            (state("", 0, &[]), false),
+            (state("l", 2, &[]), true),
+            (state("l", 3, &[("a", "1"), ("b", "1")]), true),
+            (state("m", 1, &[]), true),
+        ] {
+            let reason = ours.check_replaces(&backend, may_be_first).unwrap_err();
+            assert!(reason.starts_with("the backend has "), "{reason}");
+        }
+        // It has never reached the backend, which has one by now.
+        state("", 1, &[("a", "1")]).check_replaces(&state("l", 1, &[]), true).unwrap_err();
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use datastore_api::Sha256;
 use fs_err as fs;
+use jiff::Timestamp;
 
 use crate::report::{ApplyTry, Counts, Report};
 use crate::run::PLAN_FILE;
@@ -114,13 +115,16 @@ impl Run<'_> {
             None => tool.apply_unplanned(&step.options),
         };
         self.begin_ledger(prepared, step.sha256, number == 1).await?;
+        let started = Timestamp::now();
         let result = self.step_with_mirror_fallback(prepared, "apply", program).await;
         self.end_ledger(&result, logged).await;
         let result = result.map_err(|error| self.explain_plan_file(error, prepared.installed.tool));
         let Applying { places, record, .. } = applying;
         let workspace = &prepared.workspace;
-        let kept = self.keep_errored_states(result, workspace, record.clone(), (places, logged));
-        Box::pin(kept).await
+        let written = (*places, logged);
+        let kept = self.keep_errored_states(result.is_err(), workspace, record.clone(), written)?;
+        let Some(errored) = kept else { return result };
+        Box::pin(self.rescue(prepared, started, errored, result)).await
     }
 
     /// Adds a try that has ended to the report.
