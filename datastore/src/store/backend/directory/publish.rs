@@ -32,6 +32,7 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path as FsPath, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use object_store::path::Path;
 
@@ -202,6 +203,17 @@ pub(in crate::store) fn record_name(location: &Path) -> String {
 
 /// Whether an object has a record and no file. Fails if something other than a file has its path.
 pub(in crate::store) fn is_lost(root: &FsPath, location: &Path) -> io::Result<bool> {
+    is_lost_with(root, location, lock)
+}
+
+/// How long no record may have changed to tell without locks that no upload will still make its object.
+const UNCHANGED: Duration = Duration::from_mins(5);
+
+fn is_lost_with(
+    root: &FsPath,
+    location: &Path,
+    lock: impl Fn(&FsPath) -> io::Result<Option<File>>,
+) -> io::Result<bool> {
     let (file_path, record) = (root.join(location.as_ref()), record_file_path(root, location));
     if fs::metadata(&file_path).is_ok_and(|meta| meta.is_file()) {
         return Ok(false);
@@ -210,7 +222,7 @@ pub(in crate::store) fn is_lost(root: &FsPath, location: &Path) -> io::Result<bo
         // Uploads and deletions change an object and its record under this lock.
         let lock = match lock(&file_path) {
             Err(error) if is_absent(&error) => None,
-            lock => Some(lock?),
+            lock => lock?,
         };
         let (_found, found_meta) = match open_file(&record, File::options().read(true)) {
             Err(error) if is_absent(&error) => return Ok(false),
@@ -222,10 +234,21 @@ pub(in crate::store) fn is_lost(root: &FsPath, location: &Path) -> io::Result<bo
         // Without a directory there is no lock. An upload makes the directory before the record, and a deletion removes
         // it after the record: one record that exists before and after the directory was missing has no object. The
         // inode number is not used again while the file is open.
-        let is_missing = || !file_path.parent().is_some_and(FsPath::is_dir);
+        let is_missing = !file_path.parent().is_some_and(FsPath::is_dir);
         let is_there = || fs::metadata(&record).is_ok_and(|meta| meta.ino() == found_meta.ino());
-        if lock.is_some() || (is_missing() && is_there()) {
+        if lock.is_some() || (is_missing && is_there()) {
             return Ok(true);
+        }
+        // The file system has no locks. An upload that is not done yet has changed the record lately.
+        if !is_missing && is_there() && !is_regular(&file_path)? {
+            let age = SystemTime::now().duration_since(found_meta.modified()?);
+            if age.is_ok_and(|age| age > UNCHANGED) {
+                return Ok(true);
+            }
+            return Err(io::Error::other(
+                "its file is missing, or is still being stored: the file system has no locks that would tell; run this \
+                 again after five minutes",
+            ));
         }
     }
     Err(io::Error::other("it is replaced again and again"))
@@ -285,4 +308,32 @@ fn write_copy(root: &FsPath, file_path: &FsPath, record: &Record) -> io::Result<
     let length = usize::try_from(meta.len()).unwrap_or_default();
     json.resize(json.len().max(length), b' ');
     file.write_all_at(&json, 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn object_is_lost_without_locks_if_its_record_is_old() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        let location = Path::from("layers/n/l/r/0/run.json");
+        let (file, record) = (root.join(location.as_ref()), record_file_path(root, &location));
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::create_dir_all(record.parent().unwrap()).unwrap();
+        fs::write(&record, "{}").unwrap();
+        let is_lost = || is_lost_with(root, &location, |_| Ok(None));
+        let error = is_lost().unwrap_err().to_string();
+        assert!(error.contains("has no locks"), "{error}");
+        let old = SystemTime::now() - UNCHANGED * 2;
+        File::options().write(true).open(&record).unwrap().set_modified(old).unwrap();
+        assert!(is_lost().unwrap());
+        fs::write(&file, "x").unwrap();
+        assert!(!is_lost().unwrap());
+        fs::remove_dir_all(file.parent().unwrap()).unwrap();
+        assert!(is_lost().unwrap(), "without its directory");
+        fs::remove_file(&record).unwrap();
+        assert!(!is_lost().unwrap());
+    }
 }
