@@ -16,6 +16,7 @@ pub(crate) mod limits;
 mod log;
 mod pager;
 pub(crate) mod panics;
+mod resources;
 mod shell;
 mod signals;
 pub(crate) mod text;
@@ -26,12 +27,11 @@ use std::fs::File;
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::pin::pin;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use nix::sys::resource::{Resource, UsageWho, getrusage, setrlimit};
+use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use tokio::process::{Child, Command};
@@ -42,6 +42,8 @@ use crate::process::limits::{Limits, Reached, Watch};
 pub(crate) use crate::process::log::{Log, private_file};
 use crate::process::log::{OutputFile, Screen};
 pub(crate) use crate::process::pager::Pager;
+use crate::process::resources::Meter;
+pub(crate) use crate::process::resources::{Killed, Used};
 pub(crate) use crate::process::shell::quoted;
 pub(crate) use crate::process::signals::{SHORTLY, Signals, Stop};
 
@@ -72,9 +74,6 @@ const WITHHELD: [&str; 20] = [
 /// How long the runner waits for a slow reader of its output: after the end of a program, and after a signal.
 const UNREAD: Duration = Duration::from_secs(2);
 const UNREAD_AFTER_STOP: Duration = Duration::from_millis(500);
-
-/// How often a program's memory is measured.
-const SAMPLE: Duration = Duration::from_millis(200);
 
 /// A program to run.
 #[derive(Clone, Debug)]
@@ -122,8 +121,8 @@ pub(crate) struct ExitReport {
     pub(crate) killed: bool,
     /// How long it ran.
     pub(crate) took: Duration,
-    /// The peak of its resident memory, in bytes, as far as it was measured.
-    pub(crate) rss_peak: Option<u64>,
+    /// What it and its processes have used.
+    pub(crate) used: Used,
     /// The error that made its recorded output incomplete, if one did.
     pub(crate) incomplete: Option<io::Error>,
 }
@@ -157,7 +156,7 @@ pub(crate) async fn run(
     let mut file = OutputFile::create(log)?;
     let mut watch = Watch::new(limits, log, to)?;
     let started = Instant::now();
-    let peak_before = children_peak();
+    let meter = Meter::new();
     let (mut child, capture) = {
         let mut command = command(program)?;
         command.stderr(file.stdio()?);
@@ -168,8 +167,8 @@ pub(crate) async fn run(
     };
     let group = Group::of(&child, program.forwards, signals);
     let following = log.follow(&file, screen)?;
-    let mut sampled = None;
-    let waited = wait(&mut child, &group, signals, &mut watch, grace, &mut sampled);
+    meter.follow(group.id);
+    let waited = meter.until(wait(&mut child, &group, signals, watch.reached(&meter), grace));
     let (waited, captured) = match capture {
         Some(capture) => capture.until(waited).await,
         None => (waited.await, Ok(())),
@@ -179,7 +178,6 @@ pub(crate) async fn run(
     if !status.success() && matches!(output, Output::Tee(_)) {
         file.keep();
     }
-    let peak = children_peak();
     let (stop, limit) = match cause {
         Some(Cause::Signal(stop)) => (Some(stop), None),
         Some(Cause::Limit(limit)) => (None, Some(limit)),
@@ -191,7 +189,7 @@ pub(crate) async fn run(
         limit,
         killed,
         took: started.elapsed(),
-        rss_peak: if peak > peak_before { peak } else { sampled },
+        used: meter.used(),
         incomplete: captured.and(followed).err(),
     })
 }
@@ -270,25 +268,17 @@ async fn wait(
     child: &mut Child,
     group: &Group,
     signals: &Signals,
-    watch: &mut Watch<'_>,
+    reached: impl Future<Output = Reached>,
     grace: Duration,
-    sampled: &mut Option<u64>,
 ) -> io::Result<(ExitStatus, Option<Cause>, bool)> {
-    let cause = {
-        let mut reached = pin!(watch.reached(group.id));
-        let mut sample = tokio::time::interval(SAMPLE);
-        loop {
-            tokio::select! {
-                biased;
-                status = child.wait() => {
-                    group.release();
-                    return Ok((status?, None, false));
-                }
-                stop = signals.wait() => break Cause::Signal(stop),
-                limit = &mut reached => break Cause::Limit(limit),
-                _ = sample.tick() => *sampled = (*sampled).max(group.id.and_then(resident_peak)),
-            }
+    let cause = tokio::select! {
+        biased;
+        status = child.wait() => {
+            group.release();
+            return Ok((status?, None, false));
         }
+        stop = signals.wait() => Cause::Signal(stop),
+        limit = reached => Cause::Limit(limit),
     };
     let until = tokio::time::sleep(grace);
     group.interrupt()?;
@@ -346,20 +336,6 @@ fn command(program: &Program) -> io::Result<Command> {
         command.env_remove(name);
     }
     Ok(command)
-}
-
-/// The peak resident memory of a running process (proc(5), `VmHWM`), in bytes.
-fn resident_peak(pid: Pid) -> Option<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
-}
-
-/// The largest peak memory of all children that have ended, in bytes. The kernel keeps only the maximum, so it is the
-/// last child's only if it has grown.
-fn children_peak() -> Option<u64> {
-    let usage = getrusage(UsageWho::RUSAGE_CHILDREN).ok()?;
-    u64::try_from(usage.max_rss()).ok().map(|kibibytes| kibibytes << 10)
 }
 
 /// Runs a program that ends soon, and returns its output. It is killed after ten seconds.

@@ -316,8 +316,10 @@ pub(crate) struct Step {
     seconds: f64,
     exit: i32,
     attempts: u32,
-    /// The peak of the program's resident memory, in bytes, as far as it was measured.
+    /// The largest memory that the program and its processes had together, in bytes, as far as it was measured.
     rss_peak: Option<u64>,
+    /// Their CPU time.
+    cpu_seconds: Option<f64>,
 }
 
 /// Whether the state's lock is held after the run, as far as the runner knows.
@@ -373,18 +375,6 @@ impl Report {
             steps: Vec::new(),
             state_lock: StateLock::Free,
         }
-    }
-
-    /// Adds a program that was run.
-    pub(crate) fn add_step(
-        &mut self,
-        name: &str,
-        took: Duration,
-        exit: i32,
-        rss_peak: Option<u64>,
-    ) {
-        let seconds = (took.as_secs_f64() * 1000.0).round() / 1000.0;
-        self.steps.push(Step { name: name.to_owned(), seconds, exit, attempts: 1, rss_peak });
     }
 
     /// Whether a program of this step ran.

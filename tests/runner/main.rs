@@ -28,6 +28,7 @@ mod run {
 mod failure {
     pub(crate) mod apply_retries;
     mod exit_codes;
+    mod resources;
     mod retries;
 }
 
@@ -63,6 +64,7 @@ mod interruption {
     mod dying_datastore;
     mod killed_runner;
     mod ledger;
+    mod killed_tool;
     mod limits;
     mod lock_probe;
     mod orphaned_tool;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::process::quoted;
+use crate::process::{Killed, quoted};
 use crate::run::step::found_lock::FoundLock;
 use crate::run::step::limits::TimedOut;
 use crate::tool::diagnosis::Class;
@@ -183,6 +183,18 @@ pub(super) fn after_kill(tool: &Command<'_>, step: &str, lock: &FoundLock) -> St
             "the state {still}: check that nothing else uses it, unlock it with {unlock}, and run again"
         ),
         (_, None) => "run again".to_owned(),
+    }
+}
+
+/// The same if memory ran out: that comes first.
+pub(super) fn after_kills(killed: Killed, hint: String) -> String {
+    match killed {
+        Killed::Yes(_) => {
+            format!(
+                "give the run more memory, or let the tool do less at once (-parallelism); {hint}"
+            )
+        }
+        Killed::No | Killed::Unknown => hint,
     }
 }
 

@@ -17,19 +17,28 @@ impl Failure {
             RunError::Tool { tool, workspace, errors, why, dir, stored, .. } => {
                 let tool = Command::new(tool, workspace.as_deref());
                 let hint = advice::after(&tool, errors, why.class, (dir, *stored));
+                let hint = advice::after_kills(why.killed, hint);
                 Self { hint: Some(hint), ..Self::of_tool(error, (errors, dir), why) }
             }
-            RunError::Killed { tool, workspace, step, stop, lock, .. } => {
+            RunError::Killed { tool, workspace, step, stop, memory, lock, .. } => {
                 let kind = stop.map_or(Kind::Unclassified, Kind::Stopped);
                 let tool = Command::new(tool, workspace.as_deref());
-                Self::of_killed(kind, error, lock, &advice::after_kill(&tool, step, lock))
+                let hint = advice::after_kill(&tool, step, lock);
+                Self::of_killed(kind, error, lock, &advice::after_kills(**memory, hint))
             }
             RunError::TimedOut { tool, workspace, step, end, lock } if end.is_killed() => {
                 let tool = Command::new(tool, workspace.as_deref());
-                Self::of_killed(Kind::Timeout, error, lock, &advice::after_kill(&tool, step, lock))
+                let hint = advice::after_kill(&tool, step, lock);
+                Self::of_killed(
+                    Kind::Timeout,
+                    error,
+                    lock,
+                    &advice::after_kills(end.memory(), hint),
+                )
             }
             RunError::TimedOut { step, end, .. } => {
-                Self::new(Kind::Timeout, error).with_hint(&advice::after_limit(step, end))
+                let hint = advice::after_kills(end.memory(), advice::after_limit(step, end));
+                Self::new(Kind::Timeout, error).with_hint(&hint)
             }
             _ => Self::new(Kind::Unclassified, error),
         }

@@ -4,7 +4,6 @@
 //! processes: 1 % or more of a CPU over the last minute.
 
 mod progress;
-mod tree;
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -13,11 +12,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use datastore_api::HumanDuration;
-use nix::unistd::Pid;
 
 use crate::process::limits::progress::Progress;
-use crate::process::limits::tree::Tree;
 use crate::process::log::Log;
+use crate::process::resources::Meter;
 
 /// Over how much time the CPU use is measured, unless the limit is shorter.
 const CPU_WINDOW: Duration = Duration::from_mins(1);
@@ -26,7 +24,7 @@ const CPU_PART: u32 = 100;
 /// The longest interval between two looks at a program.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// What limits a program. Without limits nothing is measured.
+/// What limits a program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits<'a> {
     /// What runs, as messages name it.
@@ -83,7 +81,6 @@ pub(super) struct Watch<'a> {
     limits: &'a Limits<'a>,
     started: Instant,
     progress: Progress,
-    tree: Option<Tree>,
     /// The CPU time at the last looks, within the window.
     cpu: VecDeque<(Instant, Duration)>,
     /// When the CPU time was last seen to grow.
@@ -107,7 +104,6 @@ impl<'a> Watch<'a> {
             limits,
             started: now,
             progress: Progress::follow(log, captured, limits.waiting)?,
-            tree: None,
             cpu: VecDeque::new(),
             grew: now,
             progressed: now,
@@ -116,8 +112,7 @@ impl<'a> Watch<'a> {
     }
 
     /// Waits until the program has reached a limit that stops it.
-    pub(super) async fn reached(&mut self, program: Option<Pid>) -> Reached {
-        self.tree = program.map(Tree::new);
+    pub(super) async fn reached(&mut self, meter: &Meter) -> Reached {
         loop {
             let Some(pause) = self.pause() else { return std::future::pending().await };
             tokio::time::sleep(pause).await;
@@ -125,7 +120,7 @@ impl<'a> Watch<'a> {
                 return self.reached_limit(Limit::Step(limit));
             }
             let Some(limit) = self.limits.idle else { continue };
-            let idle = self.idle();
+            let idle = self.idle(meter);
             if idle >= limit && !self.limits.only_warns {
                 return self.reached_limit(Limit::Idle(limit));
             }
@@ -156,12 +151,12 @@ impl<'a> Watch<'a> {
     }
 
     /// How long there was no progress.
-    fn idle(&mut self) -> Duration {
+    fn idle(&mut self, meter: &Meter) -> Duration {
         let now = Instant::now();
         if self.progress.has_news() {
             self.progressed = now;
         }
-        match self.tree.as_mut().and_then(Tree::cpu_time) {
+        match meter.cpu_time() {
             Some(time) => self.add_cpu(now, time),
             // It cannot be known whether it works.
             None => self.progressed = now,

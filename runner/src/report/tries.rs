@@ -1,8 +1,23 @@
-//! The tries of a step are one entry of the report.
+//! The steps of a run in its report. The tries of a step are one entry.
 
+use std::time::Duration;
+
+use crate::process::Used;
 use crate::report::{Report, Step};
 
 impl Report {
+    /// Adds a program that was run.
+    pub(crate) fn add_step(&mut self, name: &str, took: Duration, exit: i32, used: &Used) {
+        self.steps.push(Step {
+            name: name.to_owned(),
+            seconds: milliseconds(took.as_secs_f64()),
+            exit,
+            attempts: 1,
+            rss_peak: used.rss_peak,
+            cpu_seconds: used.cpu.map(|cpu| milliseconds(cpu.as_secs_f64())),
+        });
+    }
+
     /// How many entries the steps have.
     pub(crate) fn step_count(&self) -> usize {
         self.steps.len()
@@ -13,10 +28,19 @@ impl Report {
         let mut steps = self.steps.drain(first.min(self.steps.len())..).collect::<Vec<_>>();
         let Some(last) = steps.pop() else { return };
         let joined = steps.into_iter().fold(last, |last, earlier| Step {
-            seconds: ((last.seconds + earlier.seconds) * 1000.0).round() / 1000.0,
+            seconds: milliseconds(last.seconds + earlier.seconds),
+            cpu_seconds: match (last.cpu_seconds, earlier.cpu_seconds) {
+                (Some(last), Some(earlier)) => Some(milliseconds(last + earlier)),
+                (last, earlier) => last.or(earlier),
+            },
             rss_peak: last.rss_peak.max(earlier.rss_peak),
             ..last
         });
         self.steps.push(Step { attempts: tries, ..joined });
     }
+}
+
+/// Seconds, rounded to milliseconds.
+fn milliseconds(seconds: f64) -> f64 {
+    (seconds * 1000.0).round() / 1000.0
 }

@@ -8,7 +8,7 @@ use datastore_api::ClientError;
 use crate::basis::BasisError;
 use crate::basis::binding::BindingError;
 use crate::order::layer::LayerError;
-use crate::process::Stop;
+use crate::process::{Killed, Stop};
 use crate::release::ReleaseError;
 use crate::run::apply::remainder::compare::Differences;
 use crate::run::artifacts::OpenError;
@@ -35,7 +35,7 @@ pub(crate) enum RunError {
     Version(#[from] VersionError),
     #[error(transparent)]
     Release(#[from] ReleaseError),
-    #[error("{tool} {step} failed with exit code {code}{}", .errors.first().map(|error| format!(": {error}")).unwrap_or_default())]
+    #[error("{tool} {step} failed with exit code {code}{}{}", .errors.first().map(|error| format!(": {error}")).unwrap_or_default(), .why.memory())]
     Tool {
         tool: String,
         /// The workspace, if a command of the tool has to name it.
@@ -58,6 +58,8 @@ pub(crate) enum RunError {
         end: String,
         /// The signal that asked the runner to stop, if one did.
         stop: Option<Stop>,
+        /// Whether memory ran out.
+        memory: Box<Killed>,
         lock: Box<FoundLock>,
     },
     #[error("{tool} {step} {end}")]

@@ -2,6 +2,7 @@
 
 pub(super) mod budget;
 pub(crate) mod found_lock;
+mod killed;
 pub(crate) mod limits;
 mod lock_probe;
 mod retry;
@@ -9,7 +10,6 @@ mod retry;
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
-use std::time::Duration;
 
 use datastore_api::chain;
 use fs_err as fs;
@@ -20,6 +20,7 @@ use crate::report::StateLock;
 use crate::run::Run;
 use crate::run::error::RunError;
 use crate::run::prepare::{CLI_CONFIG, Prepared};
+use crate::run::step::killed::{is_killed_below, killed_by};
 use crate::run::step::limits::TimedOut;
 use crate::tool::argv::Tool;
 use crate::tool::diagnostics::{self, Diagnostics};
@@ -82,7 +83,7 @@ impl Run<'_> {
         let name = format!("{tool} {step}");
         let limits = limits::of_step(self.job.limits, step, &name);
         let exit = process::run(program, output, self.signals, &limits, self.job.grace).await?;
-        self.report.add_step(step, exit.took, exit.code(), exit.rss_peak);
+        self.report.add_step(step, exit.took, exit.code(), &exit.used);
         let checked = self.check_exit((&tool, &program.dir), step, &exit, before);
         if step != "apply" {
             self.log.remove_output();
@@ -118,7 +119,8 @@ impl Run<'_> {
             return Ok(());
         }
         let output = self.log.since(before)?;
-        let killed = exit.killed || exit.status.signal().is_some();
+        let below = is_killed_below(tool, exit, &output);
+        let killed = exit.killed || exit.status.signal().is_some() || below;
         let is_locked = output.contains("Error acquiring the state lock");
         if killed || output.contains("Error releasing the state lock") {
             self.report.state_lock = StateLock::Unknown;
@@ -127,14 +129,22 @@ impl Run<'_> {
         }
         let (tool, workspace) = (tool.to_owned(), self.named_workspace());
         if let Some(reached) = &exit.limit {
-            let killed_after = exit.killed.then_some(self.job.grace);
-            let end = Box::new(TimedOut::new(reached.clone(), killed_after));
+            let end = Box::new(TimedOut::new(reached.clone(), exit, below, self.job.grace));
             let lock = Box::default();
             return Err(RunError::TimedOut { tool, workspace, step, end, lock });
         }
-        if let Some(end) = killed_by(exit, self.job.grace) {
+        if let Some(end) = killed_by(exit, below, self.job.grace) {
             let lock = Box::default();
-            return Err(RunError::Killed { tool, workspace, step, end, stop: exit.stop, lock });
+            let memory = Box::new(exit.used.killed);
+            return Err(RunError::Killed {
+                tool,
+                workspace,
+                step,
+                end,
+                stop: exit.stop,
+                memory,
+                lock,
+            });
         }
         if let Some(signal) = exit.stop {
             return Err(RunError::Stopped(signal));
@@ -143,6 +153,7 @@ impl Run<'_> {
         let mut why = Box::new(self.retries.cause(self.log.reader(before)?)?);
         // What is missing of an output may be an error that is not transient.
         why.is_retryable &= exit.incomplete.is_none();
+        why.killed(exit.used.killed);
         let (code, dir) = (exit.code(), dir.to_owned());
         let stored = self.artifacts.is_some();
         Err(RunError::Tool { tool, workspace, step, code, errors, why, dir, stored })
@@ -153,19 +164,6 @@ impl Run<'_> {
         let named = self.environment.tf_workspace.clone().filter(|name| !name.is_empty());
         let selected = || self.job.place.workspace.clone().filter(|name| name != DEFAULT_WORKSPACE);
         named.or_else(selected)
-    }
-}
-
-/// How a program was killed, if it was.
-fn killed_by(exit: &ExitReport, grace: Duration) -> Option<String> {
-    match (exit.stop, exit.status.signal()) {
-        (Some(stop), _) if exit.killed => {
-            Some(format!("did not stop within {grace:?} after {stop}, and was killed"))
-        }
-        (Some(stop), Some(9)) => Some(format!("was killed by SIGKILL after {stop}")),
-        (None, Some(9)) => Some("was killed by SIGKILL; perhaps memory ran out".to_owned()),
-        (None, Some(signal)) => Some(format!("was ended by signal {signal}")),
-        _ => None,
     }
 }
 

@@ -1,33 +1,62 @@
 //! What limits the steps of a run.
 
 use std::fmt;
+use std::os::unix::process::ExitStatusExt as _;
 use std::time::Duration;
 
 use datastore_api::HumanDuration;
 
 use crate::cli::LimitArgs;
 use crate::process::limits::{Limit, Limits, Reached};
+use crate::process::{ExitReport, Killed};
 use crate::tool::waiting::waiting;
 
 /// How long init and plan may make no progress, and an apply without a warning.
 const IDLE: Duration = Duration::from_mins(15);
 
+/// The signal by which the runner stops a tool.
+const SIGINT: i32 = 2;
+
 /// How a step ended that had reached a limit.
 #[derive(Debug)]
 pub(crate) struct TimedOut {
     reached: Reached,
-    /// The grace period, if the tool did not stop within it and was killed.
-    killed_after: Option<Duration>,
+    end: End,
+    /// Whether memory ran out.
+    memory: Killed,
+}
+
+#[derive(Debug)]
+enum End {
+    /// It stopped by itself.
+    Stopped,
+    /// It did not stop within the grace period, and the runner has killed it.
+    Killed(Duration),
+    /// Someone else has ended it within that period, with this signal.
+    Signal(i32),
 }
 
 impl TimedOut {
-    pub(super) fn new(reached: Reached, killed_after: Option<Duration>) -> Self {
-        Self { reached, killed_after }
+    /// `below`: the program has run a tool that was killed.
+    pub(super) fn new(reached: Reached, exit: &ExitReport, below: bool, grace: Duration) -> Self {
+        let end = match exit.status.signal() {
+            _ if exit.killed => End::Killed(grace),
+            None if below => End::Signal(9),
+            // The runner's own signal.
+            None | Some(SIGINT) => End::Stopped,
+            Some(signal) => End::Signal(signal),
+        };
+        Self { reached, end, memory: exit.used.killed }
     }
 
-    /// Whether the tool had to be killed.
+    /// Whether memory ran out.
+    pub(crate) fn memory(&self) -> Killed {
+        self.memory
+    }
+
+    /// Whether the tool was killed.
     pub(crate) fn is_killed(&self) -> bool {
-        self.killed_after.is_some()
+        !matches!(self.end, End::Stopped)
     }
 
     /// The flag that changes the limit.
@@ -43,13 +72,20 @@ impl fmt::Display for TimedOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Reached { limit, last_line } = &self.reached;
         write!(f, "{limit}")?;
-        match self.killed_after {
-            None => write!(f, " and was stopped")?,
-            Some(grace) => write!(
+        match self.end {
+            End::Stopped => write!(f, " and was stopped")?,
+            End::Killed(grace) => write!(
                 f,
                 ", did not stop within {} (--grace), and was killed",
                 HumanDuration(grace)
             )?,
+            End::Signal(9) => write!(f, ", and was killed by SIGKILL before it had stopped")?,
+            End::Signal(signal) => {
+                write!(f, ", and was ended by signal {signal} before it had stopped")?;
+            }
+        }
+        if let Killed::Yes(memory) = &self.memory {
+            write!(f, " ({memory})")?;
         }
         match last_line {
             Some(line) => write!(f, "; its last output is `{line}`"),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use regex::Regex;
 
+use crate::process::Killed;
 use crate::tool::diagnosis::class::Class;
 use crate::tool::diagnosis::rules;
 use crate::tool::diagnosis::verdict::{Block, Verdict};
@@ -22,6 +23,8 @@ pub(crate) struct Cause {
     pub(crate) lock_reason: Option<Class>,
     /// How long the services ask to wait. Of several the longest.
     pub(crate) wait: Option<Duration>,
+    /// Whether a process was killed because memory ran out.
+    pub(crate) killed: Killed,
 }
 
 impl Cause {
@@ -36,6 +39,27 @@ impl Cause {
             rule: decides.and_then(|block| Some(block.rule?.id.clone())),
             lock_reason: decides.and_then(lock_reason),
             wait: blocks.iter().filter_map(wait).max(),
+            killed: Killed::Unknown,
+        }
+    }
+
+    /// Says whether a process was killed because memory ran out. Then a provider that does not respond or
+    /// cannot be started is a consequence, and would be one again.
+    pub(crate) fn killed(&mut self, killed: Killed) {
+        self.killed = killed;
+        if let Killed::Yes(_) = killed {
+            self.is_retryable = false;
+            if matches!(self.class, Class::Transient | Class::Config) {
+                (self.class, self.rule) = (Class::Unknown, None);
+            }
+        }
+    }
+
+    /// What a message adds if memory ran out.
+    pub(crate) fn memory(&self) -> String {
+        match self.killed {
+            Killed::Yes(memory) => format!("; {memory}"),
+            Killed::No | Killed::Unknown => String::new(),
         }
     }
 }

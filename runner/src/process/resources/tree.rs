@@ -4,12 +4,39 @@
 //! was once found stays known.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use nix::unistd::Pid;
 
 /// The length of a clock tick in `/proc`: 1 / 100 s on every machine that Linux runs on today.
 const TICK: Duration = Duration::from_millis(10);
+
+/// The size of a page of memory: what the kernel tells every process (`AT_PAGESZ` in getauxval(3)), in bytes.
+static PAGE: LazyLock<u64> = LazyLock::new(|| {
+    let words = std::fs::read("/proc/self/auxv").unwrap_or_default();
+    let mut words = words
+        .as_chunks::<{ size_of::<usize>() }>()
+        .0
+        .iter()
+        .map(|word| usize::from_ne_bytes(*word));
+    let mut size = None;
+    while let (Some(kind), Some(value)) = (words.next(), words.next()) {
+        if kind == 6 {
+            size = u64::try_from(value).ok();
+        }
+    }
+    size.unwrap_or(4096)
+});
+
+/// What the processes of a program use together.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sums {
+    /// The CPU time, also of processes that have ended if their parent has not.
+    pub(super) cpu: Duration,
+    /// The resident memory, in bytes.
+    pub(super) rss: u64,
+}
 
 /// The processes of a program.
 pub(super) struct Tree {
@@ -27,6 +54,8 @@ struct Process {
     started: u64,
     /// The CPU time of the process and of its children that have ended, in ticks.
     ticks: u64,
+    /// The resident memory, in pages.
+    pages: u64,
 }
 
 impl Tree {
@@ -34,10 +63,13 @@ impl Tree {
         Self { root: root.as_raw(), known: BTreeMap::new() }
     }
 
-    /// The CPU time of all processes, also of those that have ended if their parent has not. `None`: it cannot be read.
-    pub(super) fn cpu_time(&mut self) -> Option<Duration> {
-        let ticks = self.find()?.values().map(|process| process.ticks).sum::<u64>();
-        Some(TICK * u32::try_from(ticks).unwrap_or(u32::MAX))
+    /// What all processes use now. `None`: it cannot be read.
+    pub(super) fn sums(&mut self) -> Option<Sums> {
+        let found = self.find()?;
+        let ticks = found.values().map(|process| process.ticks).sum::<u64>();
+        let pages = found.values().map(|process| process.pages).sum::<u64>();
+        let cpu = TICK * u32::try_from(ticks).unwrap_or(u32::MAX);
+        Some(Sums { cpu, rss: pages.saturating_mul(*PAGE) })
     }
 
     fn find(&mut self) -> Option<BTreeMap<i32, Process>> {
@@ -86,6 +118,7 @@ fn parse(stat: &str) -> Option<Process> {
         group: fields.get(2)?.parse().ok()?,
         started: number(19)?,
         ticks: (11..=14).map(number).sum::<Option<u64>>()?,
+        pages: number(21)?,
     })
 }
 
@@ -96,7 +129,7 @@ mod tests {
     #[test]
     fn stat_of_a_process_with_an_odd_name() {
         let stat = "70 (a) b) R 1) S 69 68 67 0 -1 4194560 900 800 0 0 11 12 13 14 20 0 9 0 4711 1234 56 18446744073709551615 1";
-        let process = Process { parent: 69, group: 68, started: 4711, ticks: 50 };
+        let process = Process { parent: 69, group: 68, started: 4711, ticks: 50, pages: 56 };
         assert_eq!(parse(stat), Some(process));
         assert_eq!(parse(""), None);
         assert_eq!(parse("70 (a) S 69"), None);
@@ -107,6 +140,16 @@ mod tests {
         let own = Pid::this();
         let mut tree = Tree::new(own);
         assert!(tree.find().unwrap().contains_key(&own.as_raw()));
-        assert!(Tree::new(Pid::from_raw(i32::MAX)).cpu_time().is_none());
+        assert!(Tree::new(Pid::from_raw(i32::MAX)).sums().is_none());
+    }
+
+    #[test]
+    fn memory_of_own_processes_is_what_the_kernel_says() {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let of = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        let kibibytes = of.trim().trim_end_matches(" kB").parse::<u64>().unwrap();
+        let rss = Tree::new(Pid::this()).sums().unwrap().rss;
+        // Other tests of this process use memory meanwhile.
+        assert!(rss > kibibytes << 9, "{rss} {kibibytes}");
     }
 }
