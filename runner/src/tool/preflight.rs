@@ -33,5 +33,6 @@ pub(crate) fn examine(question: &Question<'_>) -> Findings {
     aws::examine(question, &mut findings);
     azure::examine(question, &mut findings);
     google::examine(question, &mut findings);
+    token::examine_kubernetes(question, &mut findings);
     findings
 }

@@ -82,6 +82,11 @@ fn what_is_certain_to_fail_is_refused() {
     let json = r#"{"resource": {"aws_vpc": {"v": {}}}}"#;
     let external = r#"{"type": "external_account", "credential_source": {"file": "TOKEN"}}"#;
     let oidc = ("ARM_USE_OIDC", "true");
+    let kubernetes = "resource \"kubernetes_namespace\" \"n\" {}\n";
+    let kubernetes_backend =
+        "terraform {\n  backend \"kubernetes\" {\n    secret_suffix = \"s\"\n  }\n}\n";
+    let expired = token(-3600);
+    let kube = ("KUBE_TOKEN", &*expired);
     let missing = ("AWS_WEB_IDENTITY_TOKEN_FILE", "/nonexistent/token");
     for (file, main, variables, text) in [
         ("main.tf", AWS, &[missing, ROLE][..], "names /nonexistent/token: it does not exist"),
@@ -94,6 +99,8 @@ fn what_is_certain_to_fail_is_refused() {
         ("main.tf", azure, &[oidc, ("ARM_OIDC_TOKEN_FILE_PATH", "/no")], "/no: it does not exist"),
         ("main.tf", google, &[("GOOGLE_APPLICATION_CREDENTIALS", "/no")], "/no: it does not exist"),
         ("main.tf", gcs, &[("GOOGLE_APPLICATION_CREDENTIALS", "EXTERNAL")], "credential_source"),
+        ("main.tf", kubernetes, &[kube], "the token in KUBE_TOKEN expired at"),
+        ("main.tf", kubernetes_backend, &[kube], "the backend kubernetes uses it"),
     ] {
         let sandbox = sandbox("");
         sandbox.write(file, main);

@@ -152,7 +152,7 @@ impl Run<'_> {
                 "the state is not pushed: {reason}; the next try follows in {pause:.1?}"
             ));
         }
-        let began = tokio::time::Instant::now();
+        let (began, left) = (tokio::time::Instant::now(), self.retries.left);
         let pause = tokio::time::sleep(pause);
         if self.signals.stopped().is_some() {
             pause.await;
@@ -160,7 +160,7 @@ impl Run<'_> {
             // A signal shortens the time that is left, and this pause.
             let _stop = self.signals.or(pause).await;
         }
-        self.retries.spend(began.elapsed());
+        self.retries.spend(left, began.elapsed());
         true
     }
 

@@ -34,7 +34,7 @@ pub(in crate::run) struct Retries {
     limit: Option<u32>,
     /// How long all retries may take (`--retry-timeout`), and how much of that is left.
     pub(super) timeout: Duration,
-    left: Duration,
+    pub(in crate::run) left: Duration,
     rules: OnceLock<Rules>,
 }
 
@@ -46,8 +46,8 @@ pub(in crate::run) struct Tries {
     pub(super) count: u32,
     /// The first entry of the step in the report.
     pub(super) first: usize,
-    /// When the pause before this try began; none before the first one.
-    pub(super) since: Option<Instant>,
+    /// When the pause before this try began, and how much time for retries was left then; none before the first one.
+    pub(super) since: Option<(Instant, Duration)>,
 }
 
 /// Why a step whose errors are transient is not run again.
@@ -88,9 +88,10 @@ impl Retries {
         Ok(Cause::of(&Verdict::read(output, self.rules())?))
     }
 
-    /// Counts the time that a retry has taken, with the pause before it.
-    pub(in crate::run) fn spend(&mut self, time: Duration) {
-        self.left = self.left.saturating_sub(time);
+    /// Counts the time that a retry has taken, with the pause before it. `left` is what was left before that. A retry of an
+    /// apply contains those of its plan, which have counted a part of the time already.
+    pub(in crate::run) fn spend(&mut self, left: Duration, time: Duration) {
+        self.left = self.left.min(left.saturating_sub(time));
     }
 
     /// The pause before the next try of a step, of which `count` tries have failed. `random` is from 0 to 1.
@@ -194,9 +195,21 @@ mod tests {
         let mut retries = retries(None, Duration::from_secs(10));
         let wait = Some(Duration::from_secs(8));
         assert!(retries.pause("plan", 1, wait, 0.0).is_ok());
-        retries.spend(Duration::from_secs(2));
+        retries.spend(retries.left, Duration::from_secs(2));
         assert_eq!(retries.pause("plan", 1, wait, 0.0), Err(Refusal::Timeout));
-        retries.spend(Duration::from_secs(9));
+        retries.spend(retries.left, Duration::from_secs(9));
         assert_eq!(retries.pause("plan", 1, None, 0.0), Err(Refusal::Timeout));
+    }
+
+    #[test]
+    fn time_of_a_retry_within_another_one_counts_once() {
+        let mut retries = retries(None, Duration::from_secs(100));
+        let before = retries.left;
+        retries.spend(retries.left, Duration::from_secs(20));
+        retries.spend(retries.left, Duration::from_secs(10));
+        assert_eq!(retries.left, Duration::from_secs(70));
+        // With what was no retry, such as the first plan and the apply.
+        retries.spend(before, Duration::from_secs(45));
+        assert_eq!(retries.left, Duration::from_secs(55));
     }
 }

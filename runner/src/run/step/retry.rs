@@ -61,8 +61,8 @@ impl Run<'_> {
     /// The same where other steps run between the tries: each try stays an entry of the report.
     pub(in crate::run) fn end_try_apart(&mut self, tries: &mut Tries) {
         tries.count += 1;
-        if let Some(since) = tries.since {
-            self.retries.spend(since.elapsed());
+        if let Some((since, left)) = tries.since {
+            self.retries.spend(left, since.elapsed());
         }
     }
 
@@ -89,7 +89,7 @@ impl Run<'_> {
                 );
                 tracing::warn!("{line}");
                 self.log.line(&line)?;
-                tries.since = Some(Instant::now());
+                tries.since = Some((Instant::now(), self.retries.left));
                 self.signals.or(tokio::time::sleep(pause)).await.map_err(RunError::Stopped)
             }
             Err(Refusal::Off) => Err(error),
@@ -97,6 +97,7 @@ impl Run<'_> {
                 let timeout = HumanDuration(self.retries.timeout);
                 let reason = match refusal {
                     Refusal::Off => String::new(),
+                    Refusal::UsedUp(1) => "its only retry is used up".to_owned(),
                     Refusal::UsedUp(limit) => format!("its {limit} retries are used up"),
                     Refusal::Timeout => {
                         format!("the time for retries, {timeout}, is used up (--retry-timeout)")

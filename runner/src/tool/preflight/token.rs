@@ -58,6 +58,45 @@ pub(super) fn examine_token(
     findings.add(is_certain, text, "provide a fresh token, and check the clock of this machine");
 }
 
+/// Examines the token in `KUBE_TOKEN`, which the providers kubernetes and helm and the backend kubernetes use.
+pub(super) fn examine_kubernetes(question: &Question<'_>, findings: &mut Findings) {
+    /// Settings and variables with which another token or certificate may be used.
+    const OTHERS: [&str; 10] = [
+        "token",
+        "exec",
+        "username",
+        "password",
+        "client_certificate",
+        "client_key",
+        "config_path",
+        "config_paths",
+        "config_context_auth_info",
+        // The block of the provider helm with all of these.
+        "kubernetes",
+    ];
+    const OTHER_VARIABLES: [&str; 7] = [
+        "KUBE_USER",
+        "KUBE_PASSWORD",
+        "KUBE_CLIENT_CERT_DATA",
+        "KUBE_CLIENT_KEY_DATA",
+        "KUBE_CONFIG_PATH",
+        "KUBE_CONFIG_PATHS",
+        "KUBE_CTX_AUTH_INFO",
+    ];
+    let Some(token) = question.variable("KUBE_TOKEN") else { return };
+    for user in question.users(&["kubernetes", "helm"], "kubernetes") {
+        if user.has_any(&["token"]) {
+            continue;
+        }
+        let is_certain = user.is_started
+            && user.blocks.len() <= 1
+            && !user.has_any(&OTHERS)
+            && !question.is_any_set(&OTHER_VARIABLES);
+        let what = "the token in KUBE_TOKEN";
+        examine_token(what, token, (question, &user), is_certain, findings);
+    }
+}
+
 /// A time without its fraction of a second.
 pub(super) fn second(at: Timestamp) -> Timestamp {
     Timestamp::from_second(at.as_second()).unwrap_or(at)

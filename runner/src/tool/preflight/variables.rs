@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use secrecy::{ExposeSecret as _, SecretString};
 
 /// Their names.
-const NAMES: [&str; 52] = [
+const NAMES: [&str; 59] = [
     "AWS_ACCESS_KEY_ID",
     "AWS_SECRET_ACCESS_KEY",
     "AWS_SESSION_TOKEN",
@@ -49,6 +49,13 @@ const NAMES: [&str; 52] = [
     "GOOGLE_OAUTH_ACCESS_TOKEN",
     "GOOGLE_BACKEND_CREDENTIALS",
     "KUBE_TOKEN",
+    "KUBE_USER",
+    "KUBE_PASSWORD",
+    "KUBE_CLIENT_CERT_DATA",
+    "KUBE_CLIENT_KEY_DATA",
+    "KUBE_CONFIG_PATH",
+    "KUBE_CONFIG_PATHS",
+    "KUBE_CTX_AUTH_INFO",
     "VAULT_ADDR",
     "VAULT_TOKEN",
     "VAULT_NAMESPACE",

@@ -83,7 +83,7 @@ impl Run<'_> {
             let next = self.next_step(prepared, applying, options, (&done, number), failed);
             let next = Box::pin(next).await;
             step = next.map_err(|cause| match cause {
-                RunError::Stopped(_) | RunError::Killed { stop: Some(_), .. } => cause,
+                cause if cause.is_stop() => cause,
                 cause => RunError::Rest { failed: first, cause: Box::new(cause) },
             })?;
         }
