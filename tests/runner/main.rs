@@ -28,6 +28,7 @@ mod run {
 mod failure {
     pub(crate) mod apply_retries;
     mod exit_codes;
+    mod messages;
     mod resources;
     mod retries;
 }
@@ -63,8 +64,8 @@ mod interruption {
     mod datastore_responses;
     mod dying_datastore;
     mod killed_runner;
-    mod ledger;
     mod killed_tool;
+    mod ledger;
     mod limits;
     mod lock_probe;
     mod orphaned_tool;

@@ -4,6 +4,7 @@ mod preflight;
 
 use std::ffi::OsString;
 use std::io::Write as _;
+use std::path::PathBuf;
 
 use datastore_api::client::Upload;
 use fs_err as fs;
@@ -15,11 +16,13 @@ use crate::release::{Installed, Releases};
 use crate::report::ToolReport;
 use crate::run::Run;
 use crate::run::error::RunError;
+use crate::run::step::messages::MESSAGES;
 use crate::run::stored_plan::Choice;
 use crate::source::checkout::context::CheckoutContext;
 use crate::source::checkout::source_id::SourceId;
 use crate::source::checkout::{self, Workspace};
 use crate::tool::argv::Tool;
+use crate::tool::cli_args::asks_for_json;
 use crate::tool::cli_config::own_files;
 use crate::tool::dev_overrides::dev_overrides;
 use crate::tool::file_names::LOCK_FILE;
@@ -43,6 +46,8 @@ pub(super) struct Prepared {
     has_fixed_lock_file: bool,
     /// Whether the tool's output has colours.
     has_colours: bool,
+    /// Where a tool that can writes its messages as JSON. `None`: the user has it write JSON.
+    messages: Option<PathBuf>,
 }
 
 impl Prepared {
@@ -54,6 +59,7 @@ impl Prepared {
             color: self.has_colours,
             env: &self.env,
             readonly_lock_file: self.has_fixed_lock_file,
+            messages: self.messages.as_deref(),
         }
     }
 }
@@ -116,16 +122,16 @@ impl Run<'_> {
         if terragrunt.is_some() {
             env.extend(self.environment.terragrunt_log.iter().cloned());
         }
-        let is_snapshot = snapshot.is_some();
         Ok(Prepared {
             workspace,
             installed,
             terragrunt,
             env,
             mirrored,
-            is_snapshot,
-            has_fixed_lock_file: is_snapshot && !self.environment.upgrades_providers(),
+            is_snapshot: snapshot.is_some(),
+            has_fixed_lock_file: snapshot.is_some() && !self.environment.upgrades_providers(),
             has_colours: self.environment.terminal.has_colours(&std::io::stdout()),
+            messages: self.messages(),
         })
     }
 
@@ -259,6 +265,11 @@ impl Run<'_> {
         let wanted = version::wanted(Some(ToolName::Terragrunt), request, dir, context)?;
         let terragrunt = releases.install_for_run(&releases.resolve(&wanted).await?).await?;
         Ok((installed, Some(terragrunt)))
+    }
+
+    /// Where a tool that can writes its messages as JSON, unless the user has it write JSON.
+    fn messages(&self) -> Option<PathBuf> {
+        (!asks_for_json(&self.environment.inputs)).then(|| self.scratch.join(MESSAGES))
     }
 
     /// Variables for the tool, and whether they name a provider mirror.

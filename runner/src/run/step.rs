@@ -5,6 +5,7 @@ pub(crate) mod found_lock;
 mod killed;
 pub(crate) mod limits;
 mod lock_probe;
+pub(super) mod messages;
 mod retry;
 
 use std::io;
@@ -22,8 +23,9 @@ use crate::run::error::RunError;
 use crate::run::prepare::{CLI_CONFIG, Prepared};
 use crate::run::step::killed::{is_killed_below, killed_by};
 use crate::run::step::limits::TimedOut;
+use crate::run::step::messages::Messages;
 use crate::tool::argv::Tool;
-use crate::tool::diagnostics::{self, Diagnostics};
+use crate::tool::diagnostics;
 
 impl Run<'_> {
     /// Runs a step that may install providers. If the provider mirror does not serve one of them, the step is run
@@ -81,10 +83,11 @@ impl Run<'_> {
         // The name of terragrunt, where it runs the tool.
         let tool = program.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let name = format!("{tool} {step}");
+        let messages = Messages::of(program);
         let limits = limits::of_step(self.job.limits, step, &name);
         let exit = process::run(program, output, self.signals, &limits, self.job.grace).await?;
         self.report.add_step(step, exit.took, exit.code(), &exit.used);
-        let checked = self.check_exit((&tool, &program.dir), step, &exit, before);
+        let checked = self.check_exit((&tool, &program.dir), step, &exit, (&messages, before));
         if step != "apply" {
             self.log.remove_output();
         }
@@ -110,7 +113,7 @@ impl Run<'_> {
         (tool, dir): (&str, &Path),
         step: &'static str,
         exit: &ExitReport,
-        before: u64,
+        (messages, before): (&Messages, u64),
     ) -> Result<(), RunError> {
         // 2 is a plan with changes, where TF_CLI_ARGS_plan asks for detailed exit codes.
         let success = exit.status.success() || (step == "plan" && exit.status.code() == Some(2));
@@ -149,8 +152,9 @@ impl Run<'_> {
         if let Some(signal) = exit.stop {
             return Err(RunError::Stopped(signal));
         }
-        let errors = Diagnostics::read(self.log.reader(before)?)?;
-        let mut why = Box::new(self.retries.cause(self.log.reader(before)?)?);
+        let log = || self.log.reader(before);
+        let (errors, why) = messages.errors(log, |output| self.retries.cause(output))?;
+        let mut why = Box::new(why);
         // What is missing of an output may be an error that is not transient.
         why.is_retryable &= exit.incomplete.is_none();
         why.killed(exit.used.killed);

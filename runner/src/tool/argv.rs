@@ -10,7 +10,8 @@ use std::path::Path;
 use crate::cli::Variable;
 use crate::process::Program;
 use crate::release::Installed;
-use crate::version::Version;
+use crate::tool::cli_args::uses_json;
+use crate::version::{ToolName, Version};
 
 /// An installed tool in the directory where it works.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +27,8 @@ pub(crate) struct Tool<'a> {
     pub(crate) env: &'a [(String, OsString)],
     /// Whether init must not change the lock file.
     pub(crate) readonly_lock_file: bool,
+    /// Where tofu writes its messages as JSON, beside its output, from 1.12.0 on.
+    pub(crate) messages: Option<&'a Path>,
 }
 
 /// The caller's options for the tool's plan.
@@ -89,6 +92,7 @@ impl Tool<'_> {
         if self.readonly_lock_file && !is_before(&self.installed.version, READONLY_LOCK_FILE) {
             program.args.push("-lockfile=readonly".into());
         }
+        program.args.extend(self.json_into(&[]));
         program
     }
 
@@ -145,6 +149,7 @@ impl Tool<'_> {
     pub(crate) fn plan(&self, out: &Path, options: &PlanOptions) -> Program {
         let mut program = self.program("plan", self.color, &["-input=false"]);
         program.args.push(joined("-out=", out.as_os_str()));
+        program.args.extend(self.json_into(&options.args));
         options.append_to(&mut program.args);
         program
     }
@@ -163,6 +168,7 @@ impl Tool<'_> {
 
     pub(crate) fn apply(&self, plan: &Path) -> Program {
         let mut program = self.program("apply", self.color, &["-input=false", "-auto-approve"]);
+        program.args.extend(self.json_into(&[]));
         program.args.push(plan.into());
         program
     }
@@ -170,8 +176,17 @@ impl Tool<'_> {
     /// Plans and applies in one.
     pub(crate) fn apply_unplanned(&self, options: &PlanOptions) -> Program {
         let mut program = self.program("apply", self.color, &["-input=false", "-auto-approve"]);
+        program.args.extend(self.json_into(&options.args));
         options.append_to(&mut program.args);
         program
+    }
+
+    /// The option that has tofu write its messages as JSON as well, if it has that option and `args` do not use it or `-json`.
+    fn json_into(&self, args: &[String]) -> Option<OsString> {
+        let Installed { tool, version, .. } = self.installed;
+        let has_it = *tool == ToolName::Tofu && !is_before(version, JSON_INTO);
+        let file = self.messages.filter(|_| has_it && self.terragrunt.is_none())?;
+        (!uses_json(args)).then(|| joined(MESSAGES, file.as_os_str()))
     }
 
     fn program(&self, step: &str, color: bool, options: &[&str]) -> Program {
@@ -216,6 +231,10 @@ impl Tool<'_> {
 /// The first version of terraform whose init supports `-lockfile=readonly`. Every tofu does.
 const READONLY_LOCK_FILE: &str = "1.0.0";
 
+/// The first version of tofu that writes its messages into a file as well, and the option for it.
+const JSON_INTO: &str = "1.12.0";
+pub(crate) const MESSAGES: &str = "-json-into=";
+
 /// The first version of terragrunt that is asked by `info print`. The older command works until 1.0.0.
 const INFO_PRINT: &str = "0.80.0";
 
@@ -248,7 +267,6 @@ mod tests {
     use datastore_api::Sha256;
 
     use super::*;
-    use crate::version::ToolName;
 
     fn installed(tool: ToolName, version: &str) -> Installed {
         let (path, sha256) = (PathBuf::from(format!("/bin/{tool}")), Sha256::of(b""));
@@ -267,6 +285,7 @@ mod tests {
             color: false,
             env: &[],
             readonly_lock_file: false,
+            messages: None,
         };
         let plan = Path::new("/p");
         let programs = [
@@ -297,6 +316,38 @@ mod tests {
         ");
     }
 
+    #[test]
+    fn tofu_writes_its_messages_beside_its_output() {
+        let json = |tool, version, args: &[&str]| {
+            let (installed, args) =
+                (installed(tool, version), args.iter().map(|&arg| arg.to_owned()));
+            let options = PlanOptions { args: args.collect(), ..PlanOptions::default() };
+            let tool = Tool {
+                installed: &installed,
+                terragrunt: None,
+                dir: Path::new("/w"),
+                color: false,
+                env: &[],
+                readonly_lock_file: false,
+                messages: Some(Path::new("/m")),
+            };
+            let programs = [
+                tool.init(),
+                tool.plan(Path::new("/p"), &options),
+                tool.apply(Path::new("/p")),
+                tool.apply_unplanned(&options),
+                tool.show(Path::new("/p")),
+            ];
+            programs
+                .map(|program| program.args.iter().filter(|arg| *arg == "-json-into=/m").count())
+        };
+        assert_eq!(json(ToolName::Tofu, "1.12.0", &[]), [1, 1, 1, 1, 0]);
+        assert_eq!(json(ToolName::Tofu, "1.13.2", &["-json-into=/mine"]), [1, 0, 1, 0, 0]);
+        assert_eq!(json(ToolName::Tofu, "1.12.6", &["--json"]), [1, 0, 1, 0, 0]);
+        assert_eq!(json(ToolName::Tofu, "1.11.14", &[]), [0; 5]);
+        assert_eq!(json(ToolName::Terraform, "1.12.0", &[]), [0; 5]);
+    }
+
     /// It would use another tool on PATH.
     #[test]
     fn terragrunt_pulls_and_pushes_a_state_with_the_resolved_tool() {
@@ -310,6 +361,7 @@ mod tests {
                 color: false,
                 env: &[],
                 readonly_lock_file: false,
+                messages: None,
             };
             for (program, args) in [
                 (tool.state_pull(), &["state", "pull"][..]),

@@ -58,6 +58,23 @@ pub(crate) fn other_state_in(words: &[String]) -> Option<&'static str> {
     })
 }
 
+/// Whether one of the variables of a run asks for JSON.
+pub(crate) fn asks_for_json(variables: &Inputs) -> bool {
+    OF_RUN.into_iter().any(|variable| {
+        let value = variables.get(OsStr::new(variable));
+        value
+            .is_some_and(|value| uses_json(&words(&String::from_utf8_lossy(value.expose_secret()))))
+    })
+}
+
+/// Whether arguments have the tool print JSON, or write it into a file.
+pub(crate) fn uses_json(args: &[String]) -> bool {
+    args.iter().any(|arg| {
+        let name = arg.split('=').next().unwrap_or_default();
+        matches!(name, "-json" | "--json" | "-json-into" | "--json-into")
+    })
+}
+
 /// The words of a value, with quotes and backslashes as in a shell.
 fn words(value: &str) -> Vec<String> {
     let (mut words, mut word) = (Vec::new(), None::<String>);
