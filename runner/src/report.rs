@@ -111,6 +111,9 @@ pub(crate) struct Report {
     /// The dependencies for which terragrunt used mock outputs, by their configuration files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) mocks: Vec<String>,
+    /// The arguments of a plan in a file, without the values of variables. Other plans have them in their binding.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) arguments: Option<Vec<String>>,
     /// Whether the plan has a `binding.json` beside it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) bound: bool,
@@ -177,6 +180,8 @@ pub(crate) struct PlanRecord {
     pub(crate) providers: Option<BTreeMap<String, String>>,
     #[serde(default)]
     pub(crate) mocks: Vec<String>,
+    #[serde(default)]
+    pub(crate) arguments: Option<Vec<String>>,
     #[serde(default)]
     pub(crate) bound: bool,
     #[serde(default)]
@@ -365,6 +370,7 @@ impl Report {
             called_modules: Called::new(),
             modules: Modules::new(),
             mocks: Vec::new(),
+            arguments: None,
             bound: false,
             kept_sum: None,
             applied: None,

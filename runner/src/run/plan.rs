@@ -116,6 +116,7 @@ impl Run<'_> {
         let stored = signals.within(grace, stored).await;
         stored.map_err(RunError::Stopped)??;
         if let Some(path) = &self.job.plan_file {
+            self.report.arguments = Some(self.job.options.shown());
             plan_file::export_plan(&bin, path, &self.report)?;
         }
         self.annotate_plan(sha256).await?;

@@ -164,7 +164,7 @@ async fn retries_that_are_used_up_leave_a_failed_run_and_a_plan_that_is_not_appl
 
     assert!(is_failed(&ended), "{}", ended.stderr);
     assert_eq!(applies(&sandbox), 2, "{}", ended.stderr);
-    assert!(ended.stderr.contains("its 1 retries are used up"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("its only retry is used up"), "{}", ended.stderr);
     let last = report(&datastore, "a", 1).await;
     assert_eq!(last["outcome"], "failed");
     let classes = last["tries"].as_array().unwrap().iter().map(|of| of["class"].as_str().unwrap());
@@ -235,13 +235,16 @@ async fn apply_whose_errors_are_not_all_transient_is_not_tried_again() {
     assert_eq!(applies(&sandbox), 1, "{}", ended.stderr);
 }
 
-/// The values of `--var` are not recorded; those in files and in the environment are the same in both runs.
+/// The values of `--var` are not recorded, but in the reviewed plan; those in files and in the environment are the same in
+/// both runs.
 #[tokio::test(flavor = "multi_thread")]
-async fn plan_is_made_again_only_with_options_that_are_known() {
-    for (options, is_retried) in [
-        (&["--var", "v=1"][..], false),
-        (&["--var-file", "v.tfvars"], true),
-        (&["--target", "terraform_data.second"], true),
+async fn plan_is_made_again_with_the_options_of_the_reviewed_one() {
+    for options in [
+        &["--var", "v=\"${a}\\n\""][..],
+        &["--", "-var", "v=1"],
+        &["--var-file", "v.tfvars", "--var", "v=2"],
+        &["--var-file", "v.tfvars"],
+        &["--target", "terraform_data.second"],
     ] {
         let datastore = TestDatastore::memory().await;
         let sandbox = failing(1, BROKEN);
@@ -253,11 +256,9 @@ async fn plan_is_made_again_only_with_options_that_are_known() {
 
         let ended = run(APPLY);
 
-        assert_eq!(ended.code == 0, is_retried, "{options:?}: {}", ended.stderr);
-        let says = "the apply is not tried again: the plan has variables (--var) whose values are not recorded";
-        assert_eq!(ended.stderr.contains(says), !is_retried, "{options:?}: {}", ended.stderr);
-        assert_eq!(applies(&sandbox), if is_retried { 2 } else { 1 });
-        assert_eq!(made(&sandbox).contains("third"), is_retried && options[0] != "--target");
+        assert_eq!(ended.code, 0, "{options:?}: {}", ended.stderr);
+        assert_eq!(applies(&sandbox), 2);
+        assert_eq!(made(&sandbox).contains("third"), options[0] != "--target");
     }
 }
 
@@ -289,15 +290,36 @@ async fn ordered_replacement_is_made_once() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn plan_in_a_file_is_not_tried_again_because_its_options_are_unknown() {
+#[test]
+fn what_the_failed_apply_of_a_plan_in_a_file_has_left_is_applied() {
+    let sandbox = failing(1, BROKEN);
+    let text = sandbox.read("main.tf").replace("input = \"x\"", "input = var.v");
+    sandbox.write("main.tf", &format!("variable \"v\" {{ default = 0 }}\n{text}"));
+    assert_eq!(sandbox.run(&["plan", "--plan-file", "p.bin", "--var", "v=1"]).code, 0);
+    let ended = sandbox.run(&["apply", "--plan-file", "p.bin"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert_eq!(
+        (applies(&sandbox), &*made(&sandbox)),
+        (2, "first second third"),
+        "{}",
+        ended.stderr
+    );
+}
+
+/// One of another runner, or of another plan.
+#[test]
+fn plan_in_a_file_is_not_tried_again_if_its_options_are_unknown() {
     let sandbox = failing(1, BROKEN);
     assert_eq!(sandbox.run(&["plan", "--plan-file", "p.bin"]).code, 0);
+    let record = sandbox.read("p.bin.run.json");
+    let mut document = json(record.as_bytes());
+    document.as_object_mut().unwrap().remove("arguments").unwrap();
+    sandbox.write("p.bin.run.json", &document.to_string());
     let ended = sandbox.run(&["apply", "--plan-file", "p.bin"]);
     assert!(is_failed(&ended), "{}", ended.stderr);
     assert_eq!(applies(&sandbox), 1, "{}", ended.stderr);
     assert!(
-        ended.stderr.contains("options of a plan in a file are not recorded"),
+        ended.stderr.contains("the options of the plan are not recorded beside it"),
         "{}",
         ended.stderr
     );

@@ -9,6 +9,7 @@ mod planned;
 #[cfg(test)]
 mod tests;
 mod tries;
+mod variables;
 
 use std::path::PathBuf;
 
@@ -60,6 +61,8 @@ impl Run<'_> {
             let plan = self.scratch.join(PLAN_FILE);
             self.step_into("show json", &prepared.tool().show_json(&plan), &reviewed).await?;
         }
+        let options =
+            &variables::with_values(options, &reviewed, &self.scratch.join(variables::VALUES))?;
         // A plan that failed may have left a part of its file.
         let empty = || private_file(&bin).map(drop);
         self.step_with_retries(prepared, "plan", empty, |tool| tool.plan(&bin, options)).await?;

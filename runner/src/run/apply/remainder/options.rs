@@ -1,7 +1,8 @@
 //! Whether an apply may be tried again, and the options of the plan for its rest.
 
+use crate::basis::plan_file;
 use crate::order::job::{Action, Apply};
-use crate::report::StateLock;
+use crate::report::{PlanReport, StateLock};
 use crate::run::Run;
 use crate::run::apply::remainder::done::Done;
 use crate::run::prepare::Prepared;
@@ -48,9 +49,9 @@ impl Run<'_> {
             return Err("Burrito's datastore cannot store the plan for the rest".to_owned());
         }
         let args = match &self.binding {
-            _ if matches!(self.job.action, Action::Apply(Apply::File(_))) => {
-                return Err("the options of a plan in a file are not recorded".to_owned());
-            }
+            _ if matches!(self.job.action, Action::Apply(Apply::File(_))) => self
+                .arguments_beside()
+                .ok_or_else(|| "the options of the plan are not recorded beside it".to_owned())?,
             Some(binding) => binding.arguments().to_vec(),
             // Its controllers give all runners the same.
             None if self.job.pod => Vec::new(),
@@ -61,17 +62,22 @@ impl Run<'_> {
     }
 }
 
+impl Run<'_> {
+    /// The arguments of the plan in a file, by the record beside it.
+    fn arguments_beside(&self) -> Option<Vec<String>> {
+        let Action::Apply(Apply::File(plan)) = &self.job.action else { return None };
+        let record = plan_file::record(plan).ok()??;
+        let is_of = |plan: &PlanReport| {
+            self.report.plan.as_ref().is_some_and(|applied| applied.sha256 == plan.sha256)
+        };
+        record.arguments.filter(|_| record.plan.as_ref().is_some_and(is_of))
+    }
+}
+
 /// Refuses recorded arguments that cannot be repeated.
 fn check(args: &[String]) -> Result<(), String> {
     for arg in args {
         let name = arg.trim_start_matches('-').split('=').next().unwrap_or_default();
-        if arg.starts_with('-') && name == "var" {
-            return Err(
-                "the plan has variables (--var) whose values are not recorded; TF_VAR_NAME in the environment of \
-                 both runs, or --var-file, can be repeated"
-                    .to_owned(),
-            );
-        }
         let is_unrepeatable = arg.starts_with('-') && UNREPEATABLE.contains(&name);
         if is_unrepeatable || arg.contains('\u{fffd}') {
             return Err(format!("the option `{arg}` of the plan cannot be repeated"));
@@ -109,9 +115,6 @@ mod tests {
     fn arguments_that_cannot_be_repeated_are_refused() {
         let is_refused = |arg: &str| check(&[arg.to_owned(), "x".to_owned()]).is_err();
         for arg in [
-            "-var=a=***",
-            "-var",
-            "--var=a=***",
             "-refresh-only",
             "-refresh-only=true",
             "--out=/etc/x",
@@ -122,9 +125,14 @@ mod tests {
         ] {
             assert!(is_refused(arg), "{arg}");
         }
-        for arg in
-            ["-var-file=v.tfvars", "-target=a.b", "-destroy", "-lock-timeout=1s", "-refresh=false"]
-        {
+        for arg in [
+            "-var=a=***",
+            "-var-file=v.tfvars",
+            "-target=a.b",
+            "-destroy",
+            "-lock-timeout=1s",
+            "-refresh=false",
+        ] {
             assert!(!is_refused(arg), "{arg}");
         }
     }
