@@ -17,14 +17,20 @@ const BUILTIN: [&str; 7] = [
     include_str!("rules/services.yaml"),
 ];
 
-/// Bytes that all compiled patterns may take together.
+/// Bytes that the compiled patterns of one set may take.
 const MAX_PATTERNS: usize = 64 << 20;
+/// How many patterns are one set. The states of a set multiply with its patterns: with all of them in one, the memory for states is
+/// full after a few errors of different services, and the search is a hundred times slower.
+const PER_SET: usize = 16;
+/// Bytes that the states of a set may take.
+const MAX_STATES: usize = 4 << 20;
 
 /// Rules, the one that decides first.
 #[derive(Debug)]
 pub(crate) struct Rules {
     rules: Vec<Rule>,
-    patterns: RegexSet,
+    /// The patterns of the rules, in their order.
+    patterns: Vec<RegexSet>,
 }
 
 impl Rules {
@@ -39,9 +45,13 @@ impl Rules {
             let first = (b.is_users, b.priority).cmp(&(a.is_users, a.priority));
             first.then(a.class.cmp(&b.class))
         });
-        let patterns = rules.iter().map(|rule| rule.regex.as_str());
-        let set = RegexSetBuilder::new(patterns).unicode(false).size_limit(MAX_PATTERNS).build();
-        let patterns = set.map_err(|error| RulesError {
+        let set = |rules: &[Rule]| {
+            let patterns = rules.iter().map(|rule| rule.regex.as_str());
+            let mut set = RegexSetBuilder::new(patterns);
+            set.unicode(false).size_limit(MAX_PATTERNS).dfa_size_limit(MAX_STATES).build()
+        };
+        let patterns = rules.chunks(PER_SET).map(set).collect::<Result<_, _>>();
+        let patterns = patterns.map_err(|error| RulesError {
             line: 1,
             reason: format!("the patterns are too large: {error}"),
         })?;
@@ -51,7 +61,10 @@ impl Rules {
     /// The rules that match an error, the one that decides first.
     pub(super) fn matching(&self, error: &Diagnostic, text: &str) -> impl Iterator<Item = &Rule> {
         let provider = provider(error);
-        let found = self.patterns.matches(text.as_bytes()).into_iter().map(|at| &self.rules[at]);
+        let found =
+            self.rules.chunks(PER_SET).zip(&self.patterns).flat_map(move |(rules, patterns)| {
+                patterns.matches(text.as_bytes()).into_iter().map(|at| &rules[at])
+            });
         found.filter(move |rule| {
             let provider = provider.as_deref();
             rule.providers.is_empty()
