@@ -58,7 +58,10 @@ async fn machine_that_is_ready_has_exit_code_0() {
             &*format!("ok   datastore: {url} is ready, version {}", env!("CARGO_PKG_VERSION")),
         ),
         ("token", "ok   token: PLANCHA_TOKEN has one; the datastore accepts it"),
-        ("rights", "ok   rights: runs of the namespace default may be listed"),
+        (
+            "rights",
+            "ok   rights: runs of the namespace default may be listed, and their files stored",
+        ),
         ("clock", "ok   clock: "),
         ("git", "ok   git: git version "),
         ("repository", "ok   repository: origin answers"),
@@ -72,6 +75,33 @@ async fn machine_that_is_ready_has_exit_code_0() {
     }
     assert!(!ended.stdout.contains("hunter2") && sandbox.is_clean());
     assert!(!sandbox.path("home/.local").exists(), "nothing is created");
+    let runs = sandbox.run_with(&datastore.url, &["runs", "--name", "doctor", "--json"]);
+    assert_eq!((runs.code, &*runs.stdout.replace(char::is_whitespace, "")), (0, "[]"), "{runs:?}");
+}
+
+/// It may list runs, and store nothing.
+#[test]
+fn missing_right_to_write_is_named() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let mut buffer = [0; 16 << 10];
+            let len = stream.read(&mut buffer).unwrap_or_default();
+            let answer: &[u8] = if buffer[..len].starts_with(b"PUT ") {
+                b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+            } else {
+                b"HTTP/1.1 200 OK\r\nServer: plancha\r\nContent-Type: application/json\r\n\
+                  Content-Length: 11\r\nConnection: close\r\n\r\n{\"runs\":[]}"
+            };
+            drop(stream.write_all(answer));
+        }
+    });
+    let ended = Sandbox::new(RUNNER).run(&["doctor", "--datastore", &url]);
+    assert_eq!(ended.code, 5, "{}", ended.stdout);
+    let check = check(&ended, "rights");
+    assert!(check.contains("default may be listed, but their files not be stored: "), "{check}");
+    assert!(check.contains("next: add a rule of the datastore"), "{check}");
 }
 
 #[test]

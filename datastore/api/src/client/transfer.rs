@@ -70,6 +70,11 @@ impl Upload {
         Ok(Self { source: Source::File(path), len, sha256: hasher.finish() })
     }
 
+    /// A byte under the digest of no bytes: a datastore that lets the caller store something refuses it and stores nothing.
+    pub fn mismatch() -> Self {
+        Self { sha256: Sha256::of(b""), ..Self::bytes(&b"x"[..]) }
+    }
+
     /// The digest of the content.
     pub fn sha256(&self) -> Sha256 {
         self.sha256

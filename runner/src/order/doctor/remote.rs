@@ -1,7 +1,7 @@
 //! The datastore: its token, whether it is ready, what the caller may do there, and its clock.
 
-use datastore_api::client::Token;
-use datastore_api::{Client, ClientError, Name, chain};
+use datastore_api::client::{Condition, Token, Upload};
+use datastore_api::{Attempt, Client, ClientError, Name, RunKey, chain};
 use jiff::Timestamp;
 use jiff::fmt::rfc2822;
 use secrecy::{ExposeSecret as _, SecretString};
@@ -11,6 +11,7 @@ use crate::order::datastore::{FLAG, client_settings};
 use crate::order::doctor::check::{Check, limited};
 use crate::order::job::JobError;
 use crate::order::pod;
+use crate::run::artifacts::{REPORT, other};
 use crate::source::regular;
 use crate::tool::preflight::token_expires;
 
@@ -41,7 +42,14 @@ pub(super) async fn checks(args: &DoctorArgs, environment: &Environment) -> Vec<
             _ => Err("the namespace is not valid".to_owned()),
         }
     };
-    let (health, runs) = tokio::join!(limited(client.health()), runs);
+    let written = async {
+        let (namespace, layer) = (namespace.clone()?, layer.clone()?);
+        let run = RunKey { namespace, layer, run: "doctor".parse().ok()? };
+        let (file, nothing) = (other(REPORT), Upload::mismatch());
+        let put = client.put_file(&run, Attempt(0), &file, &nothing, Condition::Create);
+        limited(put).await.ok()?.err()
+    };
+    let (health, runs, written) = tokio::join!(limited(client.health()), runs, written);
     let url = client.settings().url.as_str().trim_end_matches('/').to_owned();
     let clock = match &health {
         Ok(Ok(health)) => health.date.as_deref().and_then(|date| clock(date, Timestamp::now())),
@@ -60,7 +68,10 @@ pub(super) async fn checks(args: &DoctorArgs, environment: &Environment) -> Vec<
     };
     let token = token(&client.settings().token, &runs);
     let namespace = namespace.map(|name| name.to_string()).unwrap_or_default();
-    [Some(token), Some(ready), rights(&namespace, &runs), clock].into_iter().flatten().collect()
+    [Some(token), Some(ready), rights(&namespace, &runs, written.as_ref()), clock]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 fn unreachable(reason: &str) -> Check {
@@ -144,15 +155,14 @@ fn token(token: &Token, runs: &Result<Result<(), ClientError>, String>) -> Check
     }
 }
 
-/// Whether the caller may read runs of the namespace.
-fn rights(namespace: &str, runs: &Result<Result<(), ClientError>, String>) -> Option<Check> {
+/// Whether the caller may list runs of the namespace, and store their files.
+fn rights(
+    namespace: &str,
+    runs: &Result<Result<(), ClientError>, String>,
+    written: Option<&ClientError>,
+) -> Option<Check> {
     let error = match runs {
-        Ok(Ok(())) => {
-            return Some(Check::ok(
-                "rights",
-                format!("runs of the namespace {namespace} may be listed"),
-            ));
-        }
+        Ok(Ok(())) => return Some(write_rights(namespace, written)),
         Ok(Err(error)) => error,
         Err(_) => return None,
     };
@@ -172,6 +182,22 @@ fn rights(namespace: &str, runs: &Result<Result<(), ClientError>, String>) -> Op
             Some(Check::ok("rights", "the datastore is Burrito's, which lists no runs: not known"))
         }
         _ => Some(Check::fail("rights", DATASTORE, chain(error), "read the log of the datastore")),
+    }
+}
+
+/// What the answer to an upload that nobody stores says, where runs may be listed.
+fn write_rights(namespace: &str, written: Option<&ClientError>) -> Check {
+    let listed = format!("runs of the namespace {namespace} may be listed");
+    let status = written.and_then(ClientError::status).map(|status| status.as_u16());
+    match (status, written) {
+        (Some(400), _) => Check::ok("rights", format!("{listed}, and their files stored")),
+        (Some(401 | 403), Some(error)) => {
+            let text = format!("{listed}, but their files not be stored: {}", chain(error));
+            Check::fail("rights", CREDENTIALS, text, RULES)
+        }
+        _ => {
+            Check::ok("rights", format!("{listed}; whether their files may be stored is not known"))
+        }
     }
 }
 
