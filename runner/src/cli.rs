@@ -65,6 +65,11 @@ pub struct Cli {
         default_value = "text"
     )]
     pub log_format: LogFormat,
+    /// Mask the value of this environment variable in everything that people read. Can be repeated [variables with a
+    /// name like a secret's are masked anyway]
+    #[arg(long, global = true, env = "PLANCHA_REDACT_ENV")]
+    #[arg(value_name = "NAME", value_delimiter = ',')]
+    pub redact_env: Vec<String>,
     /// Whether the program was called as `burrito`, as in Burrito's pods. The exit code is then 0 or 1, or 2 for an
     /// unknown subcommand of `burrito runner`, as in Burrito's own program.
     #[arg(skip)]

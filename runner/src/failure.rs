@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use datastore_api::chain;
 
 use crate::process::Stop;
+use crate::process::redact::Redaction;
 use crate::report::{Outcome, Report};
 use crate::run::artifacts::OpenError;
 use crate::run::error::{AppliedError, RunError};
@@ -160,6 +161,15 @@ impl Failure {
         if let Some(resources) = resources {
             self.message = format!("{}; started and without an answer: {resources}", self.message);
         }
+        self
+    }
+
+    /// The failure with its secrets masked. In the log, where the errors of the tool are read, a secret may have been
+    /// broken into lines.
+    pub(crate) fn masked(mut self, redaction: &Redaction) -> Self {
+        redaction.mask(&mut self.message);
+        self.errors.iter_mut().flat_map(Diagnostic::texts).for_each(|text| redaction.mask(text));
+        self.hint.iter_mut().for_each(|hint| redaction.mask(hint));
         self
     }
 

@@ -55,6 +55,7 @@ pub async fn run(cli: Cli, mut environment: Environment) -> ExitCode {
     if let Some(dir) = cli.command.spool_dir() {
         environment.use_spool(dir);
     }
+    environment.redact(&cli.redact_env);
     let (burrito, mut command) = (cli.burrito, cli.command);
     let code = match pipes::read(command.files()).await {
         Ok(()) => execute_command(command, burrito, &environment).await,
@@ -186,7 +187,8 @@ impl Outputs {
         failure.record(&mut report);
         self.publish(&report);
         if let Some(path) = &self.summary {
-            summary::append(path, &Facts::of_rejection(&report, failure.reason()));
+            let facts = Facts::of_rejection(&report, failure.reason());
+            summary::append(path, &facts, &environment.redaction);
         }
         last_line::end(failure, &report.action, environment)
     }
@@ -211,7 +213,7 @@ async fn execute(
     match signals.or(job).await {
         Ok(Ok(job)) => Box::pin(run_job(&job, environment, &signals, &outputs)).await,
         Ok(Err(Rejected { error, attempt })) => {
-            let failure = Failure::from(&error);
+            let failure = Failure::from(&error).masked(&environment.redaction);
             if let Some(attempt) = attempt {
                 run::failed::store_rejection(&attempt, failure.message()).await;
             }
@@ -238,8 +240,11 @@ async fn run_job(job: &Job, environment: &Environment, signals: &Signals, output
     tracing::info!("{job}");
     let record_error = |error: &RunError, report: &mut Report| Failure::from(error).record(report);
     let mut run = Run::new(job, environment, signals, &files, record_error);
-    let failure = Box::pin(run.execute()).await.err();
-    let failure = failure.map(|error| Failure::from(&error).with_unanswered(run.unanswered()));
+    let failed = Box::pin(run.execute()).await.err();
+    let failure = failed.map(|error| {
+        let failure = Failure::from(&error).with_unanswered(run.unanswered());
+        failure.masked(&environment.redaction)
+    });
     // An apply that succeeded has stored its report itself.
     if let Some(failure) = &failure
         && run.report.outcome != Outcome::Applied
@@ -258,7 +263,7 @@ async fn run_job(job: &Job, environment: &Environment, signals: &Signals, output
             reason: failure.as_ref().map(Failure::reason).or_else(|| run.report.message.clone()),
             renderings: Box::pin(run.renderings()).await,
         };
-        summary::append(path, &facts);
+        summary::append(path, &facts, &environment.redaction);
     }
     let exit = run.report.exit;
     files.remove(signals).await;

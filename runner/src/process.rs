@@ -16,6 +16,7 @@ pub(crate) mod limits;
 mod log;
 mod pager;
 pub(crate) mod panics;
+pub(crate) mod redact;
 mod resources;
 mod shell;
 mod signals;

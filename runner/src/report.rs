@@ -4,6 +4,7 @@
 mod applied_record;
 mod apply_tries;
 pub(crate) mod ledger;
+mod masked;
 mod plan_times;
 mod tries;
 

@@ -61,9 +61,9 @@ impl RunFiles {
         let state_home = environment.state_home.as_deref();
         let scratch = Scratch::create()?;
         for abandoned in scratch.abandoned() {
-            warn_of_abandoned(abandoned, state_home);
+            warn_of_abandoned(abandoned, environment.state_home.as_deref());
         }
-        let log = Log::create(scratch.join(scratch::LOG))?;
+        let log = Log::create(scratch.join(scratch::LOG), &environment.redaction)?;
         Ok(Self { scratch, log })
     }
 }

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot set up should panic")]
 
 mod burrito;
+mod redaction;
 mod stored_run;
 mod terragrunt;
 

@@ -2,6 +2,8 @@
 
 #![expect(clippy::disallowed_methods, reason = "only this module reads the environment")]
 
+mod secrets;
+
 use std::collections::BTreeMap;
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -11,6 +13,7 @@ use std::path::{Path, PathBuf};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::basis::backend;
+use crate::process::redact::Redaction;
 use crate::tool::cli_args::Inputs;
 use crate::tool::preflight;
 use crate::version::{SearchContext, ToolName, variable_names};
@@ -61,6 +64,8 @@ pub struct Environment {
     pub github: Option<GitHub>,
     /// How output is shown on a terminal.
     pub terminal: Terminal,
+    /// The secrets that are masked in everything that people read.
+    pub redaction: Redaction,
     /// The number of git settings in the environment (`GIT_CONFIG_COUNT`).
     git_config_count: usize,
 }
@@ -113,6 +118,7 @@ impl Environment {
                 .filter(|value| value == "true")
                 .map(|_| GitHub { workspace: path("GITHUB_WORKSPACE") }),
             terminal: Terminal::read(),
+            redaction: Redaction::default(),
             git_config_count: env::var("GIT_CONFIG_COUNT").map_or(0, |n| n.parse().unwrap_or(0)),
         }
     }
@@ -133,6 +139,11 @@ impl Environment {
     /// The directory of `--spool-dir`.
     pub(crate) fn spool(&self) -> Option<&Path> {
         self.replaced_state_home.as_ref().and(self.state_home.as_deref())
+    }
+
+    /// Masks the secrets of the environment from now on, also those of the variables that `--redact-env` names.
+    pub(crate) fn redact(&self, named: &[String]) {
+        secrets::add_secrets(&self.redaction, named);
     }
 
     /// The variables that add one setting of git to those of the user.

@@ -6,13 +6,14 @@ use tracing_subscriber::EnvFilter;
 
 use crate::cli::{Environment, LogFormat};
 use crate::process::github::defused;
+use crate::process::redact::Redaction;
 
 /// Starts logging. `RUST_LOG` is ignored: lines below `info` and lines of libraries are not for users.
 pub(crate) fn start(format: LogFormat, environment: &Environment) {
-    let terminal = &environment.terminal;
+    let (terminal, redaction) = (&environment.terminal, environment.redaction.clone());
     let is_github = environment.github.is_some();
     let lines = tracing_subscriber::fmt()
-        .with_writer(move || Lines { is_github })
+        .with_writer(move || Lines { redaction: redaction.clone(), is_github })
         .with_env_filter(EnvFilter::new("off,runner=info"))
         .log_internal_errors(false)
         .with_target(false);
@@ -24,19 +25,21 @@ pub(crate) fn start(format: LogFormat, environment: &Environment) {
     }
 }
 
-/// Stderr, without errors. A closed terminal, a reader that has exited or a full disk must not fail a run, so a line
-/// that cannot be written is dropped.
+/// Stderr, with secrets masked and without errors. A closed terminal, a reader that has exited or a full disk must not
+/// fail a run, so a line that cannot be written is dropped.
 struct Lines {
+    redaction: Redaction,
     /// Whether a line could be taken for a command of GitHub.
     is_github: bool,
 }
 
 impl Write for Lines {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let masked = self.redaction.line(line);
         let written = if self.is_github {
-            io::stderr().write_all(defused(&String::from_utf8_lossy(line)).as_bytes())
+            io::stderr().write_all(defused(&String::from_utf8_lossy(&masked)).as_bytes())
         } else {
-            io::stderr().write_all(line)
+            io::stderr().write_all(&masked)
         };
         drop(written);
         Ok(line.len())

@@ -189,7 +189,9 @@ mod tests {
     /// How long a program is idle at the end that uses this much of a CPU, in percent, in each of these seconds.
     fn idle_after(idle: u64, percents: &[u64]) -> u64 {
         let dir = tempfile::tempdir().unwrap();
-        let log = Log::create(dir.path().join("log")).unwrap();
+        let log =
+            Log::create(dir.path().join("log"), &crate::process::redact::Redaction::default())
+                .unwrap();
         let limits = Limits { idle: Some(Duration::from_secs(idle)), ..Limits::NONE };
         let mut watch = Watch::new(&limits, &log, None).unwrap();
         let (start, mut time) = (watch.started, Duration::ZERO);

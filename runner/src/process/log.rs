@@ -3,7 +3,8 @@
 //! A program does not write to a pipe of the runner: if the runner were killed, SIGPIPE would end the tool before it has
 //! saved its state. It appends to a private file instead. Two threads follow that file: one copies it to the log, the
 //! other to the runner's stdout. Tools ignore a full disk, so disk space is reserved ahead of the output, and output
-//! that may be lost is an error. The log has no escape codes, and no secrets of URLs.
+//! that may be lost is an error. The log has no escape codes, and no secrets: neither those of URLs nor those that are known
+//! by their value, which are not shown either ([`redact`](crate::process::redact)).
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Seek as _, Write as _};
@@ -21,6 +22,7 @@ use nix::errno::Errno;
 use tokio::sync::oneshot;
 
 use crate::process::github;
+use crate::process::redact::{Redaction, Stream};
 use crate::process::url_secrets::{self, Masking, Parameters};
 
 /// The disk space that is reserved ahead of a program's output, in bytes.
@@ -35,6 +37,7 @@ pub(crate) struct Log {
     path: PathBuf,
     /// Held by the thread that shows a program's output, so that outputs are shown one after the other.
     showing: Arc<Mutex<()>>,
+    redaction: Redaction,
 }
 
 /// Where a program's output is shown, in addition to the log.
@@ -46,10 +49,10 @@ pub(super) enum Screen {
 }
 
 impl Log {
-    /// Creates an empty log.
-    pub(crate) fn create(path: PathBuf) -> io::Result<Self> {
+    /// Creates an empty log, in which these secrets are masked.
+    pub(crate) fn create(path: PathBuf, redaction: &Redaction) -> io::Result<Self> {
         drop(private_file(&path)?);
-        Ok(Self { path, showing: Arc::default() })
+        Ok(Self { path, showing: Arc::default(), redaction: redaction.clone() })
     }
 
     /// Its file.
@@ -73,7 +76,7 @@ impl Log {
 
     /// Adds a line of the runner.
     pub(crate) fn line(&self, text: &str) -> io::Result<()> {
-        let text = url_secrets::masked(text, Parameters::Secret);
+        let text = url_secrets::masked(&self.redaction.text(text), Parameters::Secret);
         let written =
             self.append().and_then(|mut file| file.write_all(format!("{text}\n").as_bytes()));
         written.map_err(|error| named(&self.path, &error))
@@ -108,10 +111,10 @@ impl Log {
         let mut following = Following { shared, threads: vec![keep], kept, shown: None };
         if !matches!(screen, Screen::Nowhere) {
             let source = output.source(&following.shared)?;
-            let showing = Arc::clone(&self.showing);
+            let (showing, secrets) = (Arc::clone(&self.showing), self.redaction.stream());
             let (shown, show) = spawn(move || {
                 let _turn = showing.lock().unwrap_or_else(PoisonError::into_inner);
-                show_all(source, screen);
+                show_all(source, secrets, screen);
             })?;
             following.threads.push(show);
             following.shown = Some(shown);
@@ -295,15 +298,11 @@ struct Copy {
 
 impl Copy {
     fn run(mut self) -> io::Result<()> {
-        let mut log = Masking::new(self.log.append()?);
-        let mut codes = StripBytes::new();
+        let mut log = Plain::new(self.log.append()?, self.log.redaction.stream());
         let mut room = self.room;
         let copied = self
             .source
-            .follow(
-                |piece| write_plain(piece, &mut codes, &mut log),
-                |file, len| room.extend(file, len),
-            )
+            .follow(|piece| log.write_all(piece), |file, len| room.extend(file, len))
             .and_then(|()| log.finish());
         copied.map_err(|error| {
             let error = named(&self.log.path, &error);
@@ -315,19 +314,39 @@ impl Copy {
     }
 }
 
-/// Writes output without its escape codes, which may be within a URL. NUL bytes stay: they may be part of a message.
-fn write_plain<W: io::Write>(
-    piece: &[u8],
-    codes: &mut StripBytes,
-    log: &mut Masking<W>,
-) -> io::Result<()> {
-    for (i, part) in piece.split(|byte| *byte == 0).enumerate() {
-        if i > 0 {
-            log.write_all(b"\0")?;
-        }
-        codes.strip_next(part).try_for_each(|text| log.write_all(text))?;
+/// Writes output without its escape codes, which may be within a secret, and without secrets. NUL bytes stay: they may be
+/// part of a message.
+struct Plain<W> {
+    codes: StripBytes,
+    secrets: Stream,
+    masked: Vec<u8>,
+    to: Masking<W>,
+}
+
+impl<W: io::Write> Plain<W> {
+    fn new(to: W, secrets: Stream) -> Self {
+        Self { codes: StripBytes::new(), secrets, masked: Vec::new(), to: Masking::new(to) }
     }
-    Ok(())
+
+    fn write_all(&mut self, piece: &[u8]) -> io::Result<()> {
+        for (i, part) in piece.split(|byte| *byte == 0).enumerate() {
+            if i > 0 {
+                self.secrets.push(b"\0", &mut self.masked);
+            }
+            for text in self.codes.strip_next(part) {
+                self.secrets.push(text, &mut self.masked);
+            }
+        }
+        self.to.write_all(&self.masked)?;
+        self.masked.clear();
+        Ok(())
+    }
+
+    fn finish(mut self) -> io::Result<()> {
+        self.secrets.finish(&mut self.masked);
+        self.to.write_all(&self.masked)?;
+        self.to.finish().map(drop)
+    }
 }
 
 /// Marks a log as incomplete at its end. On a full disk nothing can be appended, so the last bytes are overwritten.
@@ -339,15 +358,23 @@ fn mark_incomplete(log: &Path, error: &io::Error) -> io::Result<()> {
     file.write_all(mark.as_bytes())
 }
 
-/// Shows an output. A write that fails, such as to a closed terminal, is no error of the run.
-fn show_all(mut source: Source, screen: Screen) {
+/// Shows an output without its secrets. A write that fails, such as to a closed terminal, is no error of the run.
+fn show_all(mut source: Source, mut secrets: Stream, screen: Screen) {
     let shared = Arc::clone(&source.shared);
+    let mut masked = Vec::new();
     let show = |piece: &[u8]| {
-        write_to(screen, piece)?;
+        masked.clear();
+        secrets.push(piece, &mut masked);
+        write_to(screen, &masked)?;
         shared.shown.fetch_add(piece.len() as u64, Ordering::Relaxed);
         Ok(())
     };
-    if let Err(error) = source.follow(show, |_, _| Ok(())) {
+    let shown = source.follow(show, |_, _| Ok(())).and_then(|()| {
+        masked.clear();
+        secrets.finish(&mut masked);
+        write_to(screen, &masked)
+    });
+    if let Err(error) = shown {
         tracing::debug!("the output cannot be shown: {error}");
     }
 }
@@ -415,18 +442,35 @@ fn named(path: &Path, error: &io::Error) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::redact::values;
 
     #[test]
     fn escape_codes_within_urls_do_not_hide_their_secrets() {
         let text = b"a\0b https://\x1b[1m\x1b[31mme\x1b[0m:hunter2@h/x?token\x1b[K=\x1b[31mhunter2\x1b[0m\n";
         for size in [1, 2, 5, text.len()] {
             let mut written = Vec::new();
-            let (mut codes, mut log) = (StripBytes::new(), Masking::new(&mut written));
+            let mut log = Plain::new(&mut written, Redaction::default().stream());
             for piece in text.chunks(size) {
-                write_plain(piece, &mut codes, &mut log).unwrap();
+                log.write_all(piece).unwrap();
             }
             log.finish().unwrap();
             assert_eq!(written, b"a\0b https://***@h/x?token=***\n", "in pieces of {size}");
+        }
+    }
+
+    #[test]
+    fn escape_codes_within_secrets_do_not_hide_them() {
+        let redaction = Redaction::default();
+        redaction.add([values::secret("TOKEN", b"hunter2-hunter2")]);
+        let text = b"a\0b hunter2\x1b[1m\x1b[31m-hunt\x1b[0mer2, https://me:hunter2-hunter2@h/x\n";
+        for size in [1, 2, 5, text.len()] {
+            let mut written = Vec::new();
+            let mut log = Plain::new(&mut written, redaction.stream());
+            for piece in text.chunks(size) {
+                log.write_all(piece).unwrap();
+            }
+            log.finish().unwrap();
+            assert_eq!(written, b"a\0b ***, https://***@h/x\n", "in pieces of {size}");
         }
     }
 }

@@ -156,10 +156,11 @@ impl<W: Write> Masking<W> {
     }
 
     /// Writes what is held back.
-    pub(crate) fn finish(mut self) -> io::Result<()> {
+    pub(crate) fn finish(mut self) -> io::Result<W> {
         let mut masked = Vec::new();
         self.mask_to(self.held.len(), &mut masked);
-        self.to.write_all(&masked)
+        self.to.write_all(&masked)?;
+        Ok(self.to)
     }
 
     /// Adds what is held back to `masked`, at least up to `until`.

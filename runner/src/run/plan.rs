@@ -150,6 +150,7 @@ impl Run<'_> {
         let json = fs::File::open(json)?;
         let summary = tokio::task::spawn_blocking(move || Summary::from_json(json));
         self.step_into("show", &tool.show(bin), pretty).await?;
+        self.environment.redaction.mask_file(pretty).await?;
         Ok(summary.await.map_err(std::io::Error::other)??)
     }
 

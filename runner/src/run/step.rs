@@ -79,6 +79,7 @@ impl Run<'_> {
         if let Some(stop) = self.signals.stopped() {
             return Err(RunError::Stopped(stop));
         }
+        self.environment.redaction.read_files_again();
         let before = fs::metadata(self.log.path())?.len();
         // The name of terragrunt, where it runs the tool.
         let tool = program.path.file_name().unwrap_or_default().to_string_lossy().into_owned();

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use datastore_api::{Attempt, RunKey};
 use fs_err as fs;
 
+use crate::process::redact::Redaction;
 use crate::report::{Counts, Outcome, Report};
 use crate::run::Renderings;
 use crate::run::plan_summary::{ChangesOf, read};
@@ -58,13 +59,13 @@ impl<'a> Facts<'a> {
 }
 
 /// Appends the summary to a file. An error is only a warning.
-pub(crate) fn append(path: &Path, facts: &Facts<'_>) {
-    if let Err(error) = try_append(path, facts) {
+pub(crate) fn append(path: &Path, facts: &Facts<'_>, redaction: &Redaction) {
+    if let Err(error) = try_append(path, facts, redaction) {
         tracing::warn!("the summary {} is not written: {error}", path.display());
     }
 }
 
-fn try_append(path: &Path, facts: &Facts<'_>) -> io::Result<()> {
+fn try_append(path: &Path, facts: &Facts<'_>, redaction: &Redaction) -> io::Result<()> {
     if fs::metadata(path).is_ok_and(|file| !file.is_file()) {
         return Err(io::Error::other("it is not a file"));
     }
@@ -80,7 +81,7 @@ fn try_append(path: &Path, facts: &Facts<'_>) -> io::Result<()> {
     let text = summary
         .to_markdown(room)
         .ok_or_else(|| io::Error::other("it has no more room; GitHub takes at most 1 MiB"))?;
-    file.write_all(format!("{gap}{text}").as_bytes())
+    file.write_all(redaction.text(&format!("{gap}{text}")).as_bytes())
 }
 
 /// Locks the file until it is closed. Without the lock, which may never come, the file may grow too large.
@@ -332,7 +333,10 @@ mod tests {
             let path = path.clone();
             move || {
                 let report = report("plan");
-                try_append(&path, &Facts::of_rejection(&report, "no".repeat(10_000)))
+                {
+                    let facts = Facts::of_rejection(&report, "no".repeat(10_000));
+                    try_append(&path, &facts, &Redaction::default())
+                }
             }
         });
         std::thread::sleep(10 * LOCK_PAUSE);

@@ -335,6 +335,7 @@ impl Run<'_> {
         let error = self.applied_error(failed, annotations, recorded, unsent);
         if let Some(error) = &error {
             (self.record_error)(error, &mut self.report);
+            self.report.mask(&self.environment.redaction);
             self.report.outcome = Outcome::Applied;
         }
         if self.job.burrito {

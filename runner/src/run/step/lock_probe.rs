@@ -54,13 +54,14 @@ impl Run<'_> {
 
     async fn probe(&self, prepared: &Prepared) -> FoundLock {
         // Of its own: the output of the killed tool stays.
-        let log = match Log::create(self.scratch.join("lock-probe.log")) {
-            Ok(log) => log,
-            Err(error) => {
-                tracing::debug!("{error}");
-                return FoundLock::Unknown;
-            }
-        };
+        let log =
+            match Log::create(self.scratch.join("lock-probe.log"), &self.environment.redaction) {
+                Ok(log) => log,
+                Err(error) => {
+                    tracing::debug!("{error}");
+                    return FoundLock::Unknown;
+                }
+            };
         let program = prepared.tool().lock_probe();
         let signals = self.signals.unheard_if_stopped();
         let limits = Limits { step: Some(LIMIT), ..Limits::NONE };

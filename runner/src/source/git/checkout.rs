@@ -11,6 +11,7 @@ use fs_err as fs;
 use secrecy::ExposeSecret as _;
 
 use crate::process::limits::Limits;
+use crate::process::redact::Redaction;
 use crate::process::{self, Log, Output, Program};
 use crate::source::checkout::context::CheckoutContext;
 use crate::source::copy;
@@ -174,7 +175,7 @@ impl<'a> Git<'a> {
         log: &str,
     ) -> Result<Self, CheckoutError> {
         let lock = running::wait_and_lock(dir, context.signals).await?;
-        let log = Log::create(context.scratch.join(log))?;
+        let log = Log::create(context.scratch.join(log), &Redaction::default())?;
         Ok(Self { source, dir, context, log, lock })
     }
 }

@@ -57,6 +57,12 @@ impl Diagnostic {
             || self.detail.contains("There is no variable named \"dependency\"")
     }
 
+    /// What the tool says, to be changed.
+    pub(crate) fn texts(&mut self) -> impl Iterator<Item = &mut String> {
+        let others = [&mut self.file, &mut self.block, &mut self.address, &mut self.unit];
+        [&mut self.summary, &mut self.detail].into_iter().chain(others.into_iter().flatten())
+    }
+
     /// The address of the resource or provider, if it is known exactly. Terraform 0.14 and older name only the block: that
     /// is its address in the root module, without an index.
     pub(crate) fn exact_address(&self) -> Option<String> {

@@ -1,0 +1,138 @@
+//! The byte strings that are masked, and where they occur.
+//!
+//! All are searched for at once by their first eight bytes: the automaton (crate `aho-corasick`) stays small however long
+//! the secrets are. What follows is compared where the first bytes occur.
+
+use std::collections::BTreeSet;
+
+use aho_corasick::{AhoCorasick, AhoCorasickKind, Input, MatchKind};
+use secrecy::{ExposeSecret as _, SecretSlice};
+
+/// A shorter value is not masked: it would hide ordinary words.
+pub(super) const MIN_LEN: usize = 8;
+/// How many bytes of a pattern the automaton knows. No pattern is shorter.
+const PREFIX: usize = MIN_LEN;
+/// A longer pattern is searched for in parts, which together mask all of it. So little is held back.
+const PART: usize = 1 << 10;
+/// With more beginnings, the automaton is of a kind that needs less memory and is slower.
+const MAX_FAST: usize = 4000;
+
+/// The byte strings that are masked.
+#[derive(Default)]
+pub(super) struct Patterns {
+    automaton: Option<AhoCorasick>,
+    /// The different beginnings, sorted.
+    prefixes: Vec<[u8; PREFIX]>,
+    /// The patterns with each of them, longest first.
+    groups: Vec<Vec<SecretSlice<u8>>>,
+}
+
+/// What begins at a position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    pub(super) start: usize,
+    /// The length of the longest pattern that is here completely, or 0.
+    pub(super) len: usize,
+    /// Whether a longer one may be here, which the next bytes decide.
+    pub(super) is_open: bool,
+}
+
+impl Patterns {
+    /// All patterns, each of which has at least [`MIN_LEN`] bytes.
+    pub(super) fn new(patterns: impl IntoIterator<Item = SecretSlice<u8>>) -> Self {
+        let patterns = patterns.into_iter().collect::<Vec<_>>();
+        let parts = patterns.iter().flat_map(|pattern| parts(pattern.expose_secret()));
+        let sorted = parts.collect::<BTreeSet<_>>();
+        let (mut prefixes, mut groups) = (Vec::new(), Vec::<Vec<SecretSlice<u8>>>::new());
+        for pattern in sorted {
+            let Some(prefix) = pattern.first_chunk::<PREFIX>() else { continue };
+            if prefixes.last() != Some(prefix) {
+                prefixes.push(*prefix);
+                groups.push(Vec::new());
+            }
+            if let Some(group) = groups.last_mut() {
+                group.push(pattern.to_vec().into());
+            }
+        }
+        for group in &mut groups {
+            group.sort_by_key(|pattern| std::cmp::Reverse(pattern.expose_secret().len()));
+        }
+        let kind = if prefixes.len() > MAX_FAST {
+            AhoCorasickKind::ContiguousNFA
+        } else {
+            AhoCorasickKind::DFA
+        };
+        let automaton = (!prefixes.is_empty()).then(|| {
+            let mut builder = AhoCorasick::builder();
+            let built =
+                builder.match_kind(MatchKind::LeftmostFirst).kind(Some(kind)).build(&prefixes);
+            built.expect("fewer than 2^31 short patterns fit into an automaton")
+        });
+        Self { automaton, prefixes, groups }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.groups.is_empty()
+    }
+
+    /// All of them, long ones in parts.
+    pub(super) fn all(&self) -> impl Iterator<Item = &[u8]> {
+        self.groups.iter().flatten().map(SecretSlice::expose_secret)
+    }
+
+    /// Whether a byte string is among them.
+    pub(super) fn has(&self, bytes: &[u8]) -> bool {
+        parts(bytes).all(|part| {
+            let group =
+                part.first_chunk().and_then(|prefix| self.prefixes.binary_search(prefix).ok());
+            group
+                .is_some_and(|at| self.groups[at].iter().any(|known| known.expose_secret() == part))
+        })
+    }
+
+    /// The first position from `from` on where a pattern is, or may be if more bytes follow.
+    pub(super) fn find(&self, text: &[u8], from: usize, is_last: bool) -> Option<Found> {
+        let automaton = self.automaton.as_ref()?;
+        let mut from = from;
+        loop {
+            let begun = automaton.find(Input::new(text).range(from..))?;
+            let start = begun.start();
+            let rest = &text[start..];
+            let group = &self.groups[begun.pattern().as_usize()];
+            let (mut len, mut is_open) = (0, false);
+            for pattern in group.iter().map(SecretSlice::expose_secret) {
+                if rest.starts_with(pattern) {
+                    len = pattern.len();
+                    break;
+                }
+                is_open |= !is_last && pattern.starts_with(rest);
+            }
+            if len > 0 || is_open {
+                return Some(Found { start, len, is_open });
+            }
+            from = start + 1;
+        }
+    }
+
+    /// How many of the last bytes may be the beginning of a pattern, if they are too few for [`Self::find`].
+    pub(super) fn begun(&self, text: &[u8]) -> usize {
+        let longest = text.len().min(PREFIX - 1);
+        let is_begun = |len: &usize| {
+            let end = &text[text.len() - len..];
+            let at = self.prefixes.partition_point(|prefix| &prefix[..*len] < end);
+            self.prefixes.get(at).is_some_and(|prefix| prefix.starts_with(end))
+        };
+        (1..=longest).rev().find(is_begun).unwrap_or_default()
+    }
+}
+
+/// The parts in which a pattern is searched for. None is shorter than a pattern may be.
+fn parts(pattern: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = pattern;
+    std::iter::from_fn(move || {
+        let len = if rest.len() < PART + MIN_LEN { rest.len() } else { PART };
+        let (part, after) = rest.split_at(len);
+        rest = after;
+        Some(part).filter(|part| part.len() >= MIN_LEN)
+    })
+}

@@ -1,0 +1,151 @@
+//! Values that are secrets, and values that only look like secrets by their name.
+
+use std::io::{self, Read as _};
+use std::path::Path;
+
+use fs_err as fs;
+use secrecy::SecretSlice;
+use serde_json::Value;
+use url::Url;
+
+use crate::process::url_secrets;
+
+/// No file with a secret is larger.
+const MAX_FILE: u64 = 1 << 20;
+
+/// A value that must not be shown.
+pub(crate) struct Secret {
+    /// What the user calls it: the name of a variable, a file or an output.
+    pub(crate) name: String,
+    pub(crate) value: SecretSlice<u8>,
+}
+
+/// The secrets in a value that is named like one: itself, unless it says where a secret is, or has secrets in it.
+pub(crate) fn of_value(name: &str, value: &[u8]) -> Vec<Secret> {
+    let text = std::str::from_utf8(value).map(str::trim).unwrap_or_default();
+    if text.is_empty() {
+        return if value.trim_ascii().is_empty() { Vec::new() } else { vec![secret(name, value)] };
+    }
+    if is_path(text) || is_public(text) {
+        return Vec::new();
+    }
+    if is_url(text) {
+        return of_url(name, text);
+    }
+    match serde_json::from_str(text) {
+        Ok(document @ (Value::Object(_) | Value::Array(_))) => {
+            let mut secrets = vec![secret(name, value)];
+            add_fields(name, &document, document.is_array(), &mut secrets);
+            secrets
+        }
+        _ => vec![secret(name, value)],
+    }
+}
+
+/// The user and password of a URL, and the values of its secret parameters.
+pub(crate) fn of_url(name: &str, text: &str) -> Vec<Secret> {
+    let Ok(url) = Url::parse(text) else { return Vec::new() };
+    let decoded = |text: &str| percent_encoding::percent_decode_str(text).collect::<Vec<_>>();
+    let mut secrets = Vec::new();
+    if let Some(password) = url.password() {
+        secrets.push(secret(name, password.as_bytes()));
+        secrets.push(secret(name, &decoded(password)));
+    }
+    for (parameter, value) in url.query_pairs() {
+        if url_secrets::is_secret(&parameter) {
+            secrets.push(secret(name, value.as_bytes()));
+        }
+    }
+    secrets
+}
+
+/// The secrets in a file: fields of a JSON document, settings of an INI file, or the text.
+pub(crate) fn of_file(path: &Path) -> Vec<Secret> {
+    let name = path.display().to_string();
+    match read(path) {
+        Ok(Some(contents)) => of_value(&name, &contents),
+        // A pipe can be read only once, by the program that needs it.
+        Ok(None) => Vec::new(),
+        Err(error) => {
+            tracing::debug!("the secret in {name} is not masked: {error}");
+            Vec::new()
+        }
+    }
+}
+
+/// The contents of a regular file.
+fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    if !fs::metadata(path)?.is_file() {
+        return Ok(None);
+    }
+    let mut contents = Vec::new();
+    fs::File::open(path)?.take(MAX_FILE).read_to_end(&mut contents)?;
+    Ok(Some(contents))
+}
+
+/// All texts of a document; only those of secret fields, unless `is_secret`.
+pub(crate) fn add_fields(name: &str, value: &Value, is_secret: bool, secrets: &mut Vec<Secret>) {
+    match value {
+        Value::String(text) if is_secret => secrets.push(secret(name, text.as_bytes())),
+        Value::Number(number) if is_secret => {
+            secrets.push(secret(name, number.to_string().as_bytes()));
+        }
+        Value::Array(list) => {
+            for item in list {
+                add_fields(name, item, is_secret, secrets);
+            }
+        }
+        Value::Object(fields) => {
+            for (field, value) in fields {
+                add_fields(name, value, is_secret || is_secret_field(field), secrets);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// A secret of that name.
+pub(crate) fn secret(name: &str, value: &[u8]) -> Secret {
+    Secret { name: name.to_owned(), value: SecretSlice::from(value.to_vec()) }
+}
+
+fn is_secret_field(name: &str) -> bool {
+    let lower = name.to_ascii_lowercase();
+    url_secrets::is_secret(name) || lower.contains("private_key") || lower.contains("password")
+}
+
+/// Whether a value says where something is in the file system.
+fn is_path(text: &str) -> bool {
+    let is_absolute = text.starts_with('/') && !is_base64(text);
+    !text.contains('\n') && (is_absolute || text.starts_with("~/") || Path::new(text).is_file())
+}
+
+/// Whether a text that begins with a slash is rather a key in base64, such as one of AWS, than a path.
+fn is_base64(text: &str) -> bool {
+    let has = |class: fn(&u8) -> bool| text.as_bytes().iter().any(class);
+    let is_base64 = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte);
+    text.len() >= 32
+        && text.bytes().all(is_base64)
+        && has(u8::is_ascii_uppercase)
+        && has(u8::is_ascii_lowercase)
+        && has(u8::is_ascii_digit)
+        && text.split('/').any(|part| part.len() >= 12)
+}
+
+fn is_url(text: &str) -> bool {
+    let scheme = text.split_once("://").map(|(scheme, _)| scheme);
+    scheme.is_some_and(|scheme| {
+        !scheme.is_empty()
+            && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
+    }) && !text.contains(char::is_whitespace)
+}
+
+/// Whether a value is known to everybody: a public key, a certificate.
+fn is_public(text: &str) -> bool {
+    let is_block = |kind: &str| text.starts_with(&format!("-----BEGIN {kind}"));
+    ["ssh-rsa ", "ssh-ed25519 ", "ecdsa-sha2-", "sk-ssh-", "sk-ecdsa-"]
+        .iter()
+        .any(|kind| text.starts_with(kind))
+        || ["PUBLIC KEY", "RSA PUBLIC KEY", "PGP PUBLIC KEY"].iter().any(|kind| is_block(kind))
+        || is_block("CERTIFICATE") && !text.contains("PRIVATE KEY")
+}
