@@ -183,14 +183,15 @@ impl Outputs {
     }
 
     /// Reports a failure before the run has started.
-    fn reject(&self, mut report: Report, failure: &Failure, environment: &Environment) -> u8 {
+    fn reject(&self, mut report: Report, failure: Failure, environment: &Environment) -> u8 {
+        let failure = failure.masked(&environment.redaction);
         failure.record(&mut report);
         self.publish(&report);
         if let Some(path) = &self.summary {
             let facts = Facts::of_rejection(&report, failure.reason());
             summary::append(path, &facts, &environment.redaction);
         }
-        last_line::end(failure, &report.action, environment)
+        last_line::end(&failure, &report.action, environment)
     }
 }
 
@@ -207,7 +208,7 @@ async fn execute(
     let signals = match listening {
         Ok(signals) => signals,
         Err(error) => {
-            return outputs.reject(report, &Failure::from(&RunError::Io(error)), environment);
+            return outputs.reject(report, Failure::from(&RunError::Io(error)), environment);
         }
     };
     match signals.or(job).await {
@@ -223,9 +224,9 @@ async fn execute(
                 JobError::Outputs(_) => outputs = Outputs::default(),
                 _ => {}
             }
-            outputs.reject(report, &failure, environment)
+            outputs.reject(report, failure, environment)
         }
-        Err(stop) => outputs.reject(report, &stop.into(), environment),
+        Err(stop) => outputs.reject(report, stop.into(), environment),
     }
 }
 
@@ -234,7 +235,7 @@ async fn run_job(job: &Job, environment: &Environment, signals: &Signals, output
     let files = match RunFiles::create(environment) {
         Ok(files) => files,
         Err(error) => {
-            return outputs.reject(run::new_report(job), &Failure::from(&error), environment);
+            return outputs.reject(run::new_report(job), Failure::from(&error), environment);
         }
     };
     tracing::info!("{job}");

@@ -10,5 +10,6 @@ pub(crate) mod file_names;
 pub(crate) mod path_dir;
 pub(crate) mod preflight;
 pub(crate) mod provider_mirror;
+pub(crate) mod sensitive;
 pub(crate) mod terragrunt;
 pub(crate) mod waiting;

@@ -42,7 +42,10 @@ pub(super) fn client_settings(
     let mut settings = settings(url, args);
     settings.ca_files.extend(ca_file.map(Path::to_owned));
     settings.token = match (&args.token_file, &environment.token) {
-        (Some(file), _) => Token::File(file.clone()),
+        (Some(file), _) => {
+            environment.redaction.add_files([file.clone()]);
+            Token::File(file.clone())
+        }
         (None, Some(token)) => Token::Text(token.clone()),
         (None, None) => Token::None,
     };

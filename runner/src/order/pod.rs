@@ -46,6 +46,7 @@ impl Job {
             ))
             .into());
         }
+        environment.redaction.add_files(args.datastore.token_file.clone());
         let datastore = datastore(pod, &args.datastore, args.tools.ca_file.as_deref())?;
         let cluster = Cluster::connect().await.map_err(JobError::from)?;
         let order = cluster.order(&namespace, &layer, &run, pod.name.as_deref());

@@ -38,6 +38,8 @@ pub(crate) struct Log {
     /// Held by the thread that shows a program's output, so that outputs are shown one after the other.
     showing: Arc<Mutex<()>>,
     redaction: Redaction,
+    /// How many secrets were known at first.
+    known: usize,
 }
 
 /// Where a program's output is shown, in addition to the log.
@@ -52,7 +54,20 @@ impl Log {
     /// Creates an empty log, in which these secrets are masked.
     pub(crate) fn create(path: PathBuf, redaction: &Redaction) -> io::Result<Self> {
         drop(private_file(&path)?);
-        Ok(Self { path, showing: Arc::default(), redaction: redaction.clone() })
+        let (redaction, known) = (redaction.clone(), redaction.count());
+        Ok(Self { path, showing: Arc::default(), redaction, known })
+    }
+
+    /// Masks the secrets that only became known while the log was written.
+    pub(crate) fn mask_again(&self) -> io::Result<()> {
+        if self.redaction.count() == self.known {
+            return Ok(());
+        }
+        self.redaction.mask_in_place(&self.path).inspect_err(|error| {
+            if let Err(second) = mark_incomplete(&self.path, error) {
+                tracing::warn!("the log cannot be marked as incomplete: {second}");
+            }
+        })
     }
 
     /// Its file.

@@ -51,8 +51,8 @@ impl Redaction {
             forms.extend(of_value);
         }
         let mut patterns = self.0.patterns.write().unwrap_or_else(PoisonError::into_inner);
-        if forms.iter().any(|form| !patterns.has(form.expose_secret())) {
-            let before = patterns.all().map(|form| form.to_vec().into());
+        if forms.iter().any(|form| !patterns.has(form)) {
+            let before = patterns.all().cloned();
             *patterns = Arc::new(Patterns::new(before.chain(forms)));
         }
     }
@@ -67,6 +67,11 @@ impl Redaction {
     pub(crate) fn read_files_again(&self) {
         let files = self.0.files.lock().unwrap_or_else(PoisonError::into_inner).clone();
         self.add(files.iter().flat_map(|file| values::of_file(file)));
+    }
+
+    /// How many byte strings are masked. Their number only grows.
+    pub(crate) fn count(&self) -> usize {
+        self.0.patterns.read().unwrap_or_else(PoisonError::into_inner).all().count()
     }
 
     /// Masks a stream with the secrets that are known now.
@@ -112,6 +117,11 @@ impl Redaction {
             .map_err(io::Error::other)?
     }
 
+    /// Masks a file in place, with the secrets that are known by now.
+    pub(crate) fn mask_in_place(&self, path: &Path) -> io::Result<()> {
+        file::mask_in_place(path, || self.stream())
+    }
+
     /// Masks a text in place.
     pub(crate) fn mask(&self, text: &mut String) {
         if let Cow::Owned(masked) = self.bytes(text.as_bytes())
@@ -131,6 +141,11 @@ impl Redaction {
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
     }
+}
+
+/// Whether a part of a text may be masked, so that it is not known exactly.
+pub(crate) fn is_masked(text: &str) -> bool {
+    text.contains("***")
 }
 
 #[cfg(test)]

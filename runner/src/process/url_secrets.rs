@@ -135,8 +135,12 @@ impl<W: Write> Masking<W> {
 
     /// Writes `bytes`, masked. A line is held back until it ends, or only its end if it is long.
     pub(crate) fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let mut masked = Vec::new();
+        let mut masked = Vec::with_capacity(bytes.len());
         for part in bytes.split_inclusive(|byte| *byte == b'\n') {
+            if self.held.is_empty() && part.ends_with(b"\n") && is_plain(part) {
+                masked.extend_from_slice(part);
+                continue;
+            }
             self.held.extend_from_slice(part);
             if part.ends_with(b"\n") {
                 self.mask_to(self.held.len(), &mut masked);
@@ -167,6 +171,22 @@ impl<W: Write> Masking<W> {
     fn mask_to(&mut self, until: usize, masked: &mut Vec<u8>) {
         self.written = self.context.mask(&self.held, self.written, until, masked);
     }
+}
+
+/// Whether it is seen at once that nothing in a line is masked: it has no escapes of URLs, no parameters, and no URL that may
+/// have a user.
+fn is_plain(line: &[u8]) -> bool {
+    let is_escape = |at: usize| matches!(line.get(at + 1), Some(b'/' | b'x' | b'u' | b'U'));
+    let has_user = |at: usize| {
+        let rest = line.get(at + 1..).and_then(|rest| rest.strip_prefix(b"/"));
+        rest.is_some_and(|rest| {
+            let mut host = rest.iter().take_while(|byte| !b"/?#".contains(byte));
+            memchr::memchr(b'@', rest).is_some() || host.any(|byte| *byte == b':')
+        })
+    };
+    memchr::memchr3(b'%', b'&', b'?', line).is_none()
+        && !memchr::memchr_iter(b'\\', line).any(is_escape)
+        && !memchr::memchr_iter(b'/', line).any(has_user)
 }
 
 /// Where in a line the next byte is.
@@ -451,6 +471,17 @@ mod tests {
         }
         writer.finish().unwrap();
         String::from_utf8(bytes).unwrap()
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn nothing_is_masked_in_a_plain_line(line in "[abux2f/:@?&%;#= \\\\\"]{0,30}") {
+            let line = format!("{line}token=hunter2\n");
+            if is_plain(line.as_bytes()) {
+                assert_eq!(masked(&line, Parameters::Secret), line);
+            }
+            assert_eq!(written(&line, line.len()), masked(&line, Parameters::Secret));
+        }
     }
 
     #[test]

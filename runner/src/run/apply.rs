@@ -13,6 +13,7 @@ mod rescue;
 use datastore_api::RunKey;
 use fs_err as fs;
 
+use crate::cli::Environment;
 use crate::order::job::{Action, Apply, Job};
 use crate::report::{AppliedRecord, PlanReport};
 use crate::run::apply::errored_state::Places;
@@ -22,7 +23,7 @@ use crate::run::apply::remainder::Applying;
 use crate::run::artifacts::{Artifacts, StoredPlan};
 use crate::run::error::RunError;
 use crate::run::plan::renderings;
-use crate::run::prepare::Prepared;
+use crate::run::prepare::{Prepared, secrets};
 use crate::run::stored_plan::{self, Choice, StoredPlanError};
 use crate::run::unsent;
 use crate::run::{PLAN_FILE, Run, open_artifacts};
@@ -79,17 +80,9 @@ impl Run<'_> {
             }
             choice.basis.check_arguments(&self.environment.inputs)?;
         }
-        let (job, signals, scratch) = (self.job, self.signals, self.scratch);
-        let artifacts = self.artifacts.clone();
-        let fetched = async {
-            let (choice, artifacts) = (choice.as_ref(), artifacts.as_ref());
-            let fetched = plan_to_apply(job, from, choice, artifacts, scratch).await?;
-            let earlier = match (&fetched.plan, artifacts) {
-                (Some(plan), Some(artifacts)) => artifacts.applied_record_of(plan.sha256).await?,
-                _ => None,
-            };
-            Ok::<_, RunError>((fetched, earlier))
-        };
+        let (job, signals, environment) = (self.job, self.signals, self.environment);
+        let (scratch, artifacts) = (self.scratch, self.artifacts.clone());
+        let fetched = fetch(job, from, choice.as_ref(), artifacts.as_ref(), scratch, environment);
         // Init waits for the plan: it must not run for one that is refused.
         let (fetched, code) = tokio::join!(signals.or(fetched), self.check_out(choice.as_ref()));
         let (PlanToApply { plan, sum }, earlier) = fetched.map_err(RunError::Stopped)??;
@@ -251,6 +244,30 @@ impl Run<'_> {
             _ => error,
         }
     }
+}
+
+/// Fetches the plan, the record of an earlier apply of it, and the secrets in it.
+async fn fetch(
+    job: &Job,
+    from: &Apply,
+    choice: Option<&Choice>,
+    artifacts: Option<&Artifacts>,
+    scratch: &Scratch,
+    environment: &Environment,
+) -> Result<(PlanToApply, Option<AppliedRecord>), RunError> {
+    let to = scratch.join(secrets::PLANNED);
+    let stored = choice.and_then(|choice| choice.stored.as_ref());
+    let plan = async {
+        let fetched = plan_to_apply(job, from, choice, artifacts, scratch).await?;
+        let earlier = match (&fetched.plan, artifacts) {
+            (Some(plan), Some(artifacts)) => artifacts.applied_record_of(plan.sha256).await?,
+            _ => None,
+        };
+        Ok((fetched, earlier))
+    };
+    let secrets = secrets::redact_stored_plan(&environment.redaction, artifacts, stored, &to);
+    let (plan, ()) = tokio::join!(plan, secrets);
+    plan
 }
 
 /// Downloads and verifies the plan before the tool applies anything.

@@ -21,6 +21,7 @@ impl Run<'_> {
             tracing::warn!("the log: {error}");
         }
         let Some(artifacts) = &self.artifacts else { return };
+        self.mask_log().await;
         let short = async {
             // Burrito's UI shows the short text as the result of a run.
             if self.job.pod { artifacts.put_reason(reason).await } else { Ok(()) }

@@ -147,8 +147,9 @@ impl Run<'_> {
             }
             shown => shown?,
         }
-        let json = fs::File::open(json)?;
-        let summary = tokio::task::spawn_blocking(move || Summary::from_json(json));
+        let document = fs::File::open(json)?;
+        let summary = tokio::task::spawn_blocking(move || Summary::from_json(document));
+        self.redact_plan(json).await;
         self.step_into("show", &tool.show(bin), pretty).await?;
         self.environment.redaction.mask_file(pretty).await?;
         Ok(summary.await.map_err(std::io::Error::other)??)
@@ -207,6 +208,7 @@ impl Run<'_> {
             );
         }
         self.report.planned = Some(Timestamp::now());
+        self.mask_log().await;
         let attempt = artifacts.attempt();
         let binding = self.binding(prepared, attempt, &files, workspace, provider_digests);
         let (binding, log) = tokio::join!(

@@ -1,6 +1,7 @@
 //! What both actions need before the tool can plan or apply: the code, the tool, its variables, and init.
 
 mod preflight;
+pub(super) mod secrets;
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -197,6 +198,7 @@ impl Run<'_> {
         &mut self,
         mut prepared: Prepared,
     ) -> Result<Prepared, RunError> {
+        self.redact_variables(&prepared);
         self.check_credentials(&mut prepared).await?;
         // Terragrunt runs its own init: a separate one could fail for a dependency that allows mock outputs only for
         // plans.

@@ -16,7 +16,7 @@ use fs_err as fs;
 use crate::process::redact::Redaction;
 use crate::report::{Counts, Outcome, Report};
 use crate::run::Renderings;
-use crate::run::plan_summary::{ChangesOf, read};
+use crate::run::plan_summary::{ChangesOf, read_into};
 use crate::show::summary::markdown::{block, code, cut_block, inline};
 use crate::show::summary::rows::Rows;
 
@@ -69,7 +69,7 @@ fn try_append(path: &Path, facts: &Facts<'_>, redaction: &Redaction) -> io::Resu
     if fs::metadata(path).is_ok_and(|file| !file.is_file()) {
         return Err(io::Error::other("it is not a file"));
     }
-    let summary = Summary::of(facts);
+    let summary = Summary::of(facts, redaction);
     let mut options = std::fs::OpenOptions::new();
     let mut file = options.append(true).create(true).mode(0o600).open(path)?;
     // Several runs may share the file.
@@ -105,7 +105,8 @@ struct Summary {
 }
 
 impl Summary {
-    fn of(facts: &Facts<'_>) -> Self {
+    fn of(facts: &Facts<'_>, redaction: &Redaction) -> Self {
+        let rows = facts.renderings.json.as_deref().and_then(|json| read_rows(json, redaction));
         let mut head = format!("### {}\n\n", title(facts));
         if let Some(reason) = &facts.reason {
             head.push_str(&block(reason, MAX_REASON).unwrap_or_default());
@@ -117,7 +118,7 @@ impl Summary {
         }
         Self {
             head,
-            rows: facts.renderings.json.as_deref().and_then(read_rows).unwrap_or_default(),
+            rows: rows.unwrap_or_default(),
             folded: Folded::read(&facts.renderings),
             tail: details(facts),
         }
@@ -253,10 +254,11 @@ impl Folded {
     }
 }
 
-fn read_rows(path: &Path) -> Option<Rows> {
+fn read_rows(path: &Path, redaction: &Redaction) -> Option<Rows> {
+    let [resources, outputs] = [(), ()].map(|()| Rows::new(redaction));
     let changes = fs::File::open(path)
         .map_err(|error| error.to_string())
-        .and_then(|file| read::<Rows>(file).map_err(|error| error.to_string()));
+        .and_then(|file| read_into(resources, outputs, file).map_err(|error| error.to_string()));
     match changes {
         Ok(ChangesOf { resources, outputs, .. }) => Some(resources.with_outputs(outputs)),
         Err(error) => {
@@ -280,7 +282,7 @@ mod tests {
     /// The summary of a run that could not start.
     fn of_rejection(report: &Report, reason: &str) -> String {
         let facts = Facts::of_rejection(report, reason.to_owned());
-        Summary::of(&facts).to_markdown(MAX_SIZE).unwrap()
+        Summary::of(&facts, &Redaction::default()).to_markdown(MAX_SIZE).unwrap()
     }
 
     #[test]
@@ -318,7 +320,7 @@ mod tests {
         let report = report("plan");
         let mut facts = Facts::of_rejection(&report, String::new());
         facts.renderings.pretty = Some(pretty);
-        let text = Summary::of(&facts).to_markdown(MAX_SIZE).unwrap();
+        let text = Summary::of(&facts, &Redaction::default()).to_markdown(MAX_SIZE).unwrap();
         assert!(text.contains("begin\n") && text.contains("… (cut"), "{text}");
         assert!(text.len() < 1000, "{}", text.len());
     }

@@ -11,6 +11,8 @@ pub(crate) type Inputs = BTreeMap<OsString, SecretSlice<u8>>;
 
 /// The variables of an apply.
 const OF_APPLY: [&str; 2] = ["TF_CLI_ARGS", "TF_CLI_ARGS_apply"];
+/// The variables of steps that plan.
+const OF_PLANS: [&str; 3] = ["TF_CLI_ARGS", "TF_CLI_ARGS_plan", "TF_CLI_ARGS_apply"];
 /// The options that have an apply read or write another state file than that of the backend.
 const OTHER_STATE: [&str; 3] = ["-state", "-state-out", "-backup"];
 
@@ -73,6 +75,12 @@ pub(crate) fn uses_json(args: &[String]) -> bool {
         let name = arg.split('=').next().unwrap_or_default();
         matches!(name, "-json" | "--json" | "-json-into" | "--json-into")
     })
+}
+
+/// The arguments that plans, and applies without one, take from variables.
+pub(crate) fn of_plans(variables: &Inputs) -> Vec<String> {
+    let values = OF_PLANS.into_iter().filter_map(|variable| variables.get(OsStr::new(variable)));
+    values.flat_map(|value| words(&String::from_utf8_lossy(value.expose_secret()))).collect()
 }
 
 /// The words of a value, with quotes and backslashes as in a shell.

@@ -26,8 +26,12 @@ pub(crate) fn is_input(name: impl AsRef<[u8]>) -> bool {
 /// Whether a tool reads it wherever it is, although nothing names it: not values that `-var-file` must name.
 pub(crate) fn is_read(name: impl AsRef<[u8]>) -> bool {
     let name = name.as_ref();
-    is_module(name)
-        || ends_in(name, &OWN_VALUES)
+    is_module(name) || is_own_values(name)
+}
+
+/// Whether a tool reads values of variables from it, although nothing names it.
+pub(crate) fn is_own_values(name: &[u8]) -> bool {
+    ends_in(name, &OWN_VALUES)
         || [&b"terraform.tfvars"[..], b"terraform.tfvars.json"].contains(&name)
 }
 

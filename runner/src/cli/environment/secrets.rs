@@ -27,24 +27,31 @@ const PUBLIC_ENDS: [&str; 9] = [
     "_TTL",
 ];
 /// Ends of names of files with a secret.
-const FILE_ENDS: [&str; 8] = [
+const FILE_ENDS: [&str; 9] = [
     "TOKEN_FILE",
     "TOKEN_FILE_PATH",
     "SECRET_FILE",
     "SECRET_FILE_PATH",
     "PASSWORD_FILE",
     "PASSWD_FILE",
+    "SHARED_CREDENTIALS_FILE",
     "GOOGLE_CREDENTIALS",
     "GOOGLE_APPLICATION_CREDENTIALS",
 ];
-/// The token of a pod's service account.
-const POD_TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
+/// Files with secrets in the home directory.
+const HOME_FILES: [&str; 3] =
+    [".aws/credentials", ".vault-token", ".terraform.d/credentials.tfrc.json"];
+/// The tokens of a pod: of its service account, and of Burrito's datastore.
+const POD_TOKENS: [&str; 2] =
+    ["/var/run/secrets/kubernetes.io/serviceaccount/token", "/var/run/secrets/token/burrito"];
 
 /// Adds the secrets of the environment, and the variables that `--redact-env` names.
 pub(crate) fn add_secrets(redaction: &Redaction, named: &[String]) {
     let variables =
         env::vars_os().map(|(name, value)| (name.to_string_lossy().into_owned(), value));
-    let (mut secrets, mut files) = (Vec::new(), vec![PathBuf::from(POD_TOKEN)]);
+    let (mut secrets, mut files) = (Vec::new(), Vec::from(POD_TOKENS.map(PathBuf::from)));
+    let home = env::var_os("HOME").map(PathBuf::from);
+    files.extend(home.iter().flat_map(|home| HOME_FILES.map(|name| home.join(name))));
     for (name, value) in variables {
         if named.contains(&name) {
             secrets.push(values::secret(&name, value.as_bytes()));
@@ -153,6 +160,8 @@ mod tests {
         }
         assert_eq!(count("API_KEY", "a-secret-value"), 1);
         assert_eq!(count("AWS_SECRET_ACCESS_KEY", "/bPxRfiCYEXAMPLEKEY/wJalrXUtnFEMI/K7MDENG"), 1);
+        assert!(count("SOURCE", "https://ghp_0123456789:x-oauth-basic@h/x") > 0);
+        assert_eq!(count("SOURCE", "ssh://somebody@h/x"), 0);
         assert!(count("HTTPS_PROXY", "http://me:hunter2hunter2@proxy:3128") > 0);
     }
 }

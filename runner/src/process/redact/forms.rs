@@ -5,17 +5,16 @@ use std::fmt::Write as _;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
-use secrecy::SecretSlice;
 
-use crate::process::redact::patterns::MIN_LEN;
+use crate::process::redact::patterns::{MIN_LEN, Pattern};
 
 /// After how many characters programs break lines of base64: `base64` of coreutils, and PEM.
 const WRAPPED: [usize; 2] = [76, 64];
 
 /// All forms of a value, each with at least [`MIN_LEN`] bytes; none of a value that has less.
-pub(super) fn of(value: &[u8]) -> Vec<SecretSlice<u8>> {
+pub(super) fn of(value: &[u8]) -> Vec<Pattern> {
     let value = value.trim_ascii();
-    let mut forms = BTreeSet::new();
+    let (mut forms, mut base64) = (BTreeSet::new(), BTreeSet::new());
     if value.len() < MIN_LEN {
         return Vec::new();
     }
@@ -28,11 +27,16 @@ pub(super) fn of(value: &[u8]) -> Vec<SecretSlice<u8>> {
     for text in lines.into_iter().filter(|line| line.len() >= MIN_LEN) {
         forms.insert(text.to_vec());
         add_encoded(text, &mut forms);
+        add_base64(text, &mut forms, &mut base64);
     }
     if value.contains(&b'\n') {
         add_encoded(value, &mut forms);
+        add_base64(value, &mut forms, &mut base64);
     }
-    forms.into_iter().filter(|form| form.len() >= MIN_LEN).map(Into::into).collect()
+    let forms = forms.into_iter().map(|form| (form, false));
+    let forms = forms.chain(base64.into_iter().map(|form| (form, true)));
+    let forms = forms.filter(|(form, _)| form.len() >= MIN_LEN);
+    forms.map(|(form, wraps)| Pattern { bytes: form.into(), wraps }).collect()
 }
 
 /// Whether a line is the first or the last of a PEM block, which is no secret.
@@ -41,13 +45,18 @@ fn is_border(line: &[u8]) -> bool {
 }
 
 fn add_encoded(text: &[u8], forms: &mut BTreeSet<Vec<u8>>) {
-    add_base64(text, forms);
     add_urls(text, forms);
     if let Ok(text) = std::str::from_utf8(text) {
-        for style in [Json::Plain, Json::Html, Json::Ascii, Json::Slashes] {
-            let once = json(text, style);
-            let twice = json(&once, style);
-            forms.extend([once, twice].map(String::into_bytes));
+        const STYLES: [Json; 4] = [Json::Plain, Json::Html, Json::Ascii, Json::Slashes];
+        for inner in STYLES {
+            let once = json(text, inner);
+            for outer in STYLES {
+                let twice = json(&once, outer);
+                // A document in a document, as a plan shows it.
+                forms.insert(json(&twice, outer).into_bytes());
+                forms.insert(twice.into_bytes());
+            }
+            forms.insert(once.into_bytes());
         }
         let template = text.replace("${", "$${").replace("%{", "%%{");
         forms.insert(hcl(&template).into_bytes());
@@ -58,8 +67,8 @@ fn add_encoded(text: &[u8], forms: &mut BTreeSet<Vec<u8>>) {
     }
 }
 
-/// The characters that the text determines, wherever it begins within what was encoded.
-fn add_base64(text: &[u8], forms: &mut BTreeSet<Vec<u8>>) {
+/// The characters that the text determines, wherever it begins within what was encoded. Programs break them into lines.
+fn add_base64(text: &[u8], lines: &mut BTreeSet<Vec<u8>>, forms: &mut BTreeSet<Vec<u8>>) {
     for before in 0..3 {
         let mut bytes = vec![0; before];
         bytes.extend_from_slice(text);
@@ -68,8 +77,11 @@ fn add_base64(text: &[u8], forms: &mut BTreeSet<Vec<u8>>) {
         for encoded in [STANDARD_NO_PAD.encode(&bytes), URL_SAFE_NO_PAD.encode(&bytes)] {
             let known = &encoded.as_bytes()[first..last];
             forms.insert(known.to_vec());
+            // A line may end within the beginning, by which a form is found.
+            forms.insert(known[MIN_LEN.min(known.len())..].to_vec());
             for width in WRAPPED.into_iter().filter(|width| before == 0 && known.len() > *width) {
-                forms.extend(known.chunks(width).map(<[u8]>::to_vec));
+                // There may be other text beside the lines.
+                lines.extend(known.chunks(width).map(<[u8]>::to_vec));
             }
         }
     }

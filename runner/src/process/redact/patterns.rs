@@ -17,6 +17,56 @@ const PART: usize = 1 << 10;
 /// With more beginnings, the automaton is of a kind that needs less memory and is slower.
 const MAX_FAST: usize = 4000;
 
+/// A byte string that is masked.
+#[derive(Clone)]
+pub(super) struct Pattern {
+    pub(super) bytes: SecretSlice<u8>,
+    /// Whether line breaks may be within it, as in base64. The first [`PREFIX`] bytes have none.
+    pub(super) wraps: bool,
+}
+
+impl Pattern {
+    /// Whether it is what a text begins with.
+    fn compare(&self, text: &[u8], is_last: bool) -> Compared {
+        let pattern = self.bytes.expose_secret();
+        if text.starts_with(pattern) {
+            return Compared::Whole(pattern.len());
+        }
+        let mut at = 0;
+        for (i, byte) in pattern.iter().enumerate() {
+            if self.wraps && i >= PREFIX {
+                at += line_break(&text[at..]);
+            }
+            match text.get(at) {
+                Some(found) if found == byte => at += 1,
+                // Perhaps half of a line break.
+                Some(b'\r' | b'\\') if self.wraps && at + 1 == text.len() && !is_last => {
+                    return Compared::Begun;
+                }
+                Some(_) => return Compared::Other,
+                None if is_last => return Compared::Other,
+                None => return Compared::Begun,
+            }
+        }
+        Compared::Whole(at)
+    }
+}
+
+/// How a text compares with a pattern.
+enum Compared {
+    /// It begins with all of it, in so many bytes.
+    Whole(usize),
+    /// All of it is the beginning of the pattern.
+    Begun,
+    Other,
+}
+
+/// The length of a line break at the beginning of a text, which may be escaped as in JSON.
+fn line_break(text: &[u8]) -> usize {
+    let breaks: [&[u8]; 3] = [b"\n", b"\r\n", b"\\n"];
+    breaks.into_iter().find(|end| text.starts_with(end)).map_or(0, <[u8]>::len)
+}
+
 /// The byte strings that are masked.
 #[derive(Default)]
 pub(super) struct Patterns {
@@ -24,7 +74,7 @@ pub(super) struct Patterns {
     /// The different beginnings, sorted.
     prefixes: Vec<[u8; PREFIX]>,
     /// The patterns with each of them, longest first.
-    groups: Vec<Vec<SecretSlice<u8>>>,
+    groups: Vec<Vec<Pattern>>,
 }
 
 /// What begins at a position.
@@ -39,23 +89,25 @@ pub(super) struct Found {
 
 impl Patterns {
     /// All patterns, each of which has at least [`MIN_LEN`] bytes.
-    pub(super) fn new(patterns: impl IntoIterator<Item = SecretSlice<u8>>) -> Self {
+    pub(super) fn new(patterns: impl IntoIterator<Item = Pattern>) -> Self {
         let patterns = patterns.into_iter().collect::<Vec<_>>();
-        let parts = patterns.iter().flat_map(|pattern| parts(pattern.expose_secret()));
+        let parts = patterns.iter().flat_map(|pattern| {
+            parts(pattern.bytes.expose_secret()).map(|part| (part, pattern.wraps))
+        });
         let sorted = parts.collect::<BTreeSet<_>>();
-        let (mut prefixes, mut groups) = (Vec::new(), Vec::<Vec<SecretSlice<u8>>>::new());
-        for pattern in sorted {
+        let (mut prefixes, mut groups) = (Vec::new(), Vec::<Vec<Pattern>>::new());
+        for (pattern, wraps) in sorted {
             let Some(prefix) = pattern.first_chunk::<PREFIX>() else { continue };
             if prefixes.last() != Some(prefix) {
                 prefixes.push(*prefix);
                 groups.push(Vec::new());
             }
             if let Some(group) = groups.last_mut() {
-                group.push(pattern.to_vec().into());
+                group.push(Pattern { bytes: pattern.to_vec().into(), wraps });
             }
         }
         for group in &mut groups {
-            group.sort_by_key(|pattern| std::cmp::Reverse(pattern.expose_secret().len()));
+            group.sort_by_key(|pattern| std::cmp::Reverse(pattern.bytes.expose_secret().len()));
         }
         let kind = if prefixes.len() > MAX_FAST {
             AhoCorasickKind::ContiguousNFA
@@ -76,17 +128,19 @@ impl Patterns {
     }
 
     /// All of them, long ones in parts.
-    pub(super) fn all(&self) -> impl Iterator<Item = &[u8]> {
-        self.groups.iter().flatten().map(SecretSlice::expose_secret)
+    pub(super) fn all(&self) -> impl Iterator<Item = &Pattern> {
+        self.groups.iter().flatten()
     }
 
-    /// Whether a byte string is among them.
-    pub(super) fn has(&self, bytes: &[u8]) -> bool {
-        parts(bytes).all(|part| {
+    /// Whether a pattern is among them.
+    pub(super) fn has(&self, pattern: &Pattern) -> bool {
+        parts(pattern.bytes.expose_secret()).all(|part| {
             let group =
                 part.first_chunk().and_then(|prefix| self.prefixes.binary_search(prefix).ok());
-            group
-                .is_some_and(|at| self.groups[at].iter().any(|known| known.expose_secret() == part))
+            let is_this = |known: &Pattern| {
+                known.wraps == pattern.wraps && known.bytes.expose_secret() == part
+            };
+            group.is_some_and(|at| self.groups[at].iter().any(is_this))
         })
     }
 
@@ -100,12 +154,15 @@ impl Patterns {
             let rest = &text[start..];
             let group = &self.groups[begun.pattern().as_usize()];
             let (mut len, mut is_open) = (0, false);
-            for pattern in group.iter().map(SecretSlice::expose_secret) {
-                if rest.starts_with(pattern) {
-                    len = pattern.len();
-                    break;
+            for pattern in group {
+                match pattern.compare(rest, is_last) {
+                    Compared::Whole(found) => {
+                        len = found;
+                        break;
+                    }
+                    Compared::Begun => is_open = true,
+                    Compared::Other => {}
                 }
-                is_open |= !is_last && pattern.starts_with(rest);
             }
             if len > 0 || is_open {
                 return Some(Found { start, len, is_open });

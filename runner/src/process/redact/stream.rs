@@ -18,11 +18,13 @@ pub(crate) struct Stream {
     masked: usize,
     /// Whether the last byte that was written is the end of a mask.
     is_in_mask: bool,
+    /// Whether anything was masked.
+    pub(super) has_masked: bool,
 }
 
 impl Stream {
     pub(super) fn new(patterns: Arc<Patterns>) -> Self {
-        Self { patterns, held: Vec::new(), masked: 0, is_in_mask: false }
+        Self { patterns, held: Vec::new(), masked: 0, is_in_mask: false, has_masked: false }
     }
 
     pub(super) fn has_nothing_to_mask(&self) -> bool {
@@ -99,6 +101,7 @@ impl Stream {
             if !line.is_empty() && !self.is_in_mask {
                 out.extend_from_slice(MASK);
                 self.is_in_mask = true;
+                self.has_masked = true;
             }
         }
     }

@@ -60,6 +60,8 @@ fn every_form_of_a_secret_is_masked() {
         twice.strip_prefix("\"\\\"").unwrap().strip_suffix("\\\"\"").unwrap(),
         html,
         ascii,
+        &html.replace('\\', "\\\\").replace('"', "\\\""),
+        &html.replace('\\', &"\\".repeat(4)).replace('"', "\\\\\\\""),
         "p\\/s+w<rd&\\\"\\\\ é${x}%{y}>=~'!",
         "p/s+w<rd&\\\"\\\\ é$${x}%%{y}>=~'!",
         "p/s+w<rd&\"\\ é$${x}%%{y}>=~'!",
@@ -87,6 +89,33 @@ fn base64_is_masked_at_every_alignment() {
                 assert!(masked.contains("***"), "{before} {after}: {masked}");
                 let around = (before * 8).div_ceil(6) + (after * 8).div_ceil(6) + 4;
                 assert!(rest.len() <= around, "{before} {after}: {masked}");
+            }
+        }
+    }
+}
+
+#[test]
+fn base64_is_masked_wherever_a_line_breaks() {
+    let value = "hunter2-hunter2-hunter2-hunter2-hunter2";
+    let redaction = redaction(&[value]);
+    for before in 0..3 {
+        let encoded = STANDARD.encode(format!("{}{value}", "x".repeat(before)));
+        let known = &encoded[(before * 8).div_ceil(6)..][..50];
+        for at in 1..encoded.len() {
+            for end in ["\n", "\r\n", "\\n"] {
+                let (first, second) = encoded.split_at(at);
+                let text = format!("a {first}{end}{second} z");
+                let masked = redaction.text(&text);
+                // Where a line ends after a few characters, those are not recognized.
+                for part in known.as_bytes().windows(9) {
+                    let part = str::from_utf8(part).unwrap();
+                    assert!(!masked.contains(part), "{before} {at}: {masked}");
+                }
+                for split in 0..text.len() {
+                    let (first, second) = text.as_bytes().split_at(split);
+                    let pieces = [first, second].into_iter();
+                    assert_eq!(in_pieces(&redaction, pieces), masked, "{before} {at} {split}");
+                }
             }
         }
     }
@@ -168,6 +197,58 @@ fn secrets_are_added_while_a_run_lasts() {
     shared.add([secret("X", b"second-secret")]);
     assert_eq!(redaction.text("first-secret second-secret"), "*** ***");
     assert_eq!(format!("{redaction:?}"), "Redaction");
+}
+
+#[test]
+fn a_file_is_masked_in_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.log");
+    // The masked lines of the last one are longer than the lines.
+    let redaction = redaction(&["first-secret", "a\nb\nc\nd\ne"]);
+    let text = "a\nb\nc\nd\ne\nfirst-secret, not a secret\n".repeat(20_000);
+    for text in [text.as_str(), "first-secret", "nothing", "", "a\nb\nc\nd\ne"] {
+        std::fs::write(&path, text).unwrap();
+        redaction.mask_in_place(&path).unwrap();
+        assert!(std::fs::read_to_string(&path).unwrap() == redaction.text(text));
+    }
+    redaction.mask_in_place(&dir.path().join("missing")).unwrap_err();
+}
+
+#[test]
+fn words_that_everybody_knows_are_masked_only_by_name() {
+    let redaction = Redaction::default();
+    redaction.add(values::of_value("TOKEN", b"terraform"));
+    assert_eq!(redaction.text("terraform"), "terraform");
+    redaction.add([secret("TOKEN", b"terraform")]);
+    assert_eq!(redaction.text("terraform"), "***");
+}
+
+#[test]
+fn of_files_with_settings_only_the_secret_ones_are_masked() {
+    let dir = tempfile::tempdir().unwrap();
+    for (text, masked) in [
+        (
+            "[profile x]\naws_access_key_id = AKIAEXAMPLE\naws_secret_access_key = hunter2/hunter2\n",
+            "[profile x]\naws_access_key_id = AKIAEXAMPLE\naws_secret_access_key = ***\n",
+        ),
+        (
+            "users:\n- user:\n    client-key-data: \"hunter2hunter2\"\n    name: some-name\n",
+            "users:\n- user:\n    client-key-data: \"***\"\n    name: some-name\n",
+        ),
+        (
+            "{\"token_uri\": \"https://example.com/token\", \"private_key\": \"hunter2hunter2\"}",
+            "{\"token_uri\": \"https://example.com/token\", \"private_key\": \"***\"}",
+        ),
+        ("{\"type\": \"external_account\"}", "{\"type\": \"external_account\"}"),
+        ("hunter2hunter2\n", "***\n"),
+        ("hunter2:hunter2=x", "***"),
+    ] {
+        let path = dir.path().join("file");
+        std::fs::write(&path, text).unwrap();
+        let redaction = Redaction::default();
+        redaction.add_files([path]);
+        assert_eq!(redaction.text(text), masked);
+    }
 }
 
 #[test]

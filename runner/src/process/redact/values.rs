@@ -13,7 +13,37 @@ use crate::process::url_secrets;
 /// No file with a secret is larger.
 const MAX_FILE: u64 = 1 << 20;
 
+/// Words of at least 8 letters that messages and configurations have, and that are used as values of examples.
+const COMMON: [&str; 25] = [
+    "administrator",
+    "changeme",
+    "cluster-admin",
+    "credentials",
+    "deployment",
+    "development",
+    "disabled",
+    "internal",
+    "kubernetes",
+    "localhost",
+    "opentofu",
+    "password",
+    "postgres",
+    "postgresql",
+    "production",
+    "resource",
+    "resources",
+    "sensitive",
+    "service_account",
+    "standard",
+    "superuser",
+    "terraform",
+    "terragrunt",
+    "username",
+    "x-oauth-basic",
+];
+
 /// A value that must not be shown.
+#[derive(Debug)]
 pub(crate) struct Secret {
     /// What the user calls it: the name of a variable, a file or an output.
     pub(crate) name: String,
@@ -32,24 +62,37 @@ pub(crate) fn of_value(name: &str, value: &[u8]) -> Vec<Secret> {
     if is_url(text) {
         return of_url(name, text);
     }
-    match serde_json::from_str(text) {
-        Ok(document @ (Value::Object(_) | Value::Array(_))) => {
-            let mut secrets = vec![secret(name, value)];
-            add_fields(name, &document, document.is_array(), &mut secrets);
-            secrets
+    let mut secrets = Vec::from_iter(secret_unless_common(name, value));
+    add_parts(name, text, &mut secrets);
+    secrets
+}
+
+/// The secrets in a text that is one itself: in a JSON document, in a list all texts, in other documents of several lines what
+/// follows the names of secrets, as in INI and YAML.
+fn add_parts(name: &str, text: &str, secrets: &mut Vec<Secret>) {
+    if let Ok(document @ (Value::Object(_) | Value::Array(_))) = serde_json::from_str(text) {
+        return add_fields(name, &document, document.is_array(), secrets);
+    }
+    for line in text.lines().skip(usize::from(!text.contains('\n'))) {
+        let Some((field, value)) = line.split_once(['=', ':']) else { continue };
+        if is_secret_field(field.trim()) {
+            let value = value.trim().trim_matches(['"', '\'']);
+            secrets.extend(secret_unless_common(name, value.as_bytes()));
         }
-        _ => vec![secret(name, value)],
     }
 }
 
-/// The user and password of a URL, and the values of its secret parameters.
+/// The password of a URL, or a token in place of the user, and the values of its secret parameters.
 pub(crate) fn of_url(name: &str, text: &str) -> Vec<Secret> {
     let Ok(url) = Url::parse(text) else { return Vec::new() };
     let decoded = |text: &str| percent_encoding::percent_decode_str(text).collect::<Vec<_>>();
     let mut secrets = Vec::new();
-    if let Some(password) = url.password() {
-        secrets.push(secret(name, password.as_bytes()));
-        secrets.push(secret(name, &decoded(password)));
+    let is_token = matches!(url.scheme(), "http" | "https")
+        && matches!(url.password(), None | Some("" | "x-oauth-basic"));
+    let user = Some(url.username()).filter(|_| is_token);
+    for text in user.into_iter().chain(url.password()).filter(|text| !text.is_empty()) {
+        secrets.extend(secret_unless_common(name, text.as_bytes()));
+        secrets.extend(secret_unless_common(name, &decoded(text)));
     }
     for (parameter, value) in url.query_pairs() {
         if url_secrets::is_secret(&parameter) {
@@ -59,11 +102,11 @@ pub(crate) fn of_url(name: &str, text: &str) -> Vec<Secret> {
     secrets
 }
 
-/// The secrets in a file: fields of a JSON document, settings of an INI file, or the text.
+/// The secrets in a file: fields of a JSON document, settings, or the text.
 pub(crate) fn of_file(path: &Path) -> Vec<Secret> {
     let name = path.display().to_string();
     match read(path) {
-        Ok(Some(contents)) => of_value(&name, &contents),
+        Ok(Some(contents)) => of_contents(&name, &contents),
         // A pipe can be read only once, by the program that needs it.
         Ok(None) => Vec::new(),
         Err(error) => {
@@ -71,6 +114,17 @@ pub(crate) fn of_file(path: &Path) -> Vec<Secret> {
             Vec::new()
         }
     }
+}
+
+/// Of a document only what its secret fields contain: the rest is known to everybody.
+fn of_contents(name: &str, contents: &[u8]) -> Vec<Secret> {
+    let text = String::from_utf8_lossy(contents);
+    let mut secrets = Vec::new();
+    add_parts(name, text.trim(), &mut secrets);
+    if secrets.is_empty() && !text.trim_start().starts_with('{') {
+        return of_value(name, contents);
+    }
+    secrets
 }
 
 /// The contents of a regular file.
@@ -86,9 +140,12 @@ fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
 /// All texts of a document; only those of secret fields, unless `is_secret`.
 pub(crate) fn add_fields(name: &str, value: &Value, is_secret: bool, secrets: &mut Vec<Secret>) {
     match value {
-        Value::String(text) if is_secret => secrets.push(secret(name, text.as_bytes())),
+        Value::String(text) if is_secret => {
+            secrets.extend(secret_unless_common(name, text.as_bytes()));
+            add_parts(name, text, secrets);
+        }
         Value::Number(number) if is_secret => {
-            secrets.push(secret(name, number.to_string().as_bytes()));
+            secrets.extend(secret_unless_common(name, number.to_string().as_bytes()));
         }
         Value::Array(list) => {
             for item in list {
@@ -109,9 +166,17 @@ pub(crate) fn secret(name: &str, value: &[u8]) -> Secret {
     Secret { name: name.to_owned(), value: SecretSlice::from(value.to_vec()) }
 }
 
+/// The same, unless the value is a word that everybody knows: masking it would hide nothing but the meaning of messages.
+pub(crate) fn secret_unless_common(name: &str, value: &[u8]) -> Option<Secret> {
+    let is_common =
+        COMMON.iter().any(|word| value.trim_ascii().eq_ignore_ascii_case(word.as_bytes()));
+    (!is_common).then(|| secret(name, value))
+}
+
 fn is_secret_field(name: &str) -> bool {
-    let lower = name.to_ascii_lowercase();
-    url_secrets::is_secret(name) || lower.contains("private_key") || lower.contains("password")
+    const PARTS: [&str; 4] = ["private_key", "password", "secret_access_key", "key_data"];
+    let lower = name.to_ascii_lowercase().replace('-', "_");
+    url_secrets::is_secret(name) || PARTS.iter().any(|part| lower.contains(part))
 }
 
 /// Whether a value says where something is in the file system.

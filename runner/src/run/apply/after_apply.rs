@@ -386,6 +386,7 @@ impl Run<'_> {
     /// Stores the log, the short text and the last state of the ledger.
     async fn store_applied(&self, failed: &mut Failed, budget: &Budget<'_>) {
         let Some(artifacts) = &self.artifacts else { return };
+        self.mask_log().await;
         let short = (File::Plan(PlanFormat::Short), Upload::bytes(SUCCESSFUL));
         let (log, short, ledger) = tokio::join!(
             budget.lost("run.log", artifacts.put_log(self.log.path())),

@@ -67,6 +67,7 @@ impl Run<'_> {
         let empty = || private_file(&bin).map(drop);
         self.step_with_retries(prepared, "plan", empty, |tool| tool.plan(&bin, options)).await?;
         self.step_into("show json", &prepared.tool().show_json(&bin), &json).await?;
+        self.redact_plan(&json).await;
         let (files, done) = ([reviewed, json.clone()], done.clone());
         let compared = tokio::task::spawn_blocking(move || {
             let [reviewed, new] = files;

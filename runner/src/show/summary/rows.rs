@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use serde::de::IgnoredAny;
 
+use crate::process::redact::Redaction;
 use crate::run::plan_summary::{Changed, Collector};
 use crate::show::summary::markdown::cell;
 
@@ -18,22 +19,30 @@ pub(super) struct Rows {
     bytes: usize,
     /// The number of all changes.
     total: usize,
+    /// An address may have a secret as a key. In Markdown it would be escaped.
+    redaction: Redaction,
 }
 
 impl Collector for Rows {
     type After = IgnoredAny;
 
     fn add(&mut self, changed: &Changed) {
-        let Some(action) = action(changed) else { return };
+        let Some(action) = action(changed, &self.redaction) else { return };
         self.total += 1;
         let address = changed.address.as_deref().unwrap_or("unknown");
         let deposed = changed.deposed.as_ref().map(|key| format!(" (deposed object {key})"));
-        let address = cell(&format!("{address}{}", deposed.unwrap_or_default()));
+        let address = self.redaction.text(&format!("{address}{}", deposed.unwrap_or_default()));
+        let address = cell(&address);
         self.push(format!("| {address} | {action} |\n"));
     }
 }
 
 impl Rows {
+    /// No rows yet. These secrets are masked in them.
+    pub(super) fn new(redaction: &Redaction) -> Self {
+        Self { redaction: redaction.clone(), ..Self::default() }
+    }
+
     fn push(&mut self, row: String) {
         if self.bytes + row.len() <= MAX_ROWS {
             self.bytes += row.len();
@@ -75,14 +84,14 @@ impl Rows {
 }
 
 /// What is done, in a few words. `None`: nothing is changed.
-fn action(changed: &Changed) -> Option<String> {
+fn action(changed: &Changed, redaction: &Redaction) -> Option<String> {
     let actions = changed.change.actions.iter().map(String::as_str).collect::<Vec<_>>();
     let mut words = Vec::new();
     if changed.change.is_import() {
         words.push("import".to_owned());
     }
     if let Some(previous) = changed.moved_from() {
-        words.push(format!("move from {}", cell(previous)));
+        words.push(format!("move from {}", cell(&redaction.text(previous))));
     }
     match actions.as_slice() {
         [] | ["no-op" | "read"] => {}

@@ -2,6 +2,7 @@
 
 use regex::bytes::Captures;
 
+use crate::process::redact::is_masked;
 use crate::process::text::is_visible;
 use crate::tool::diagnosis::rule_file::{ImportId, Rule};
 use crate::tool::diagnostics::Diagnostic;
@@ -28,7 +29,7 @@ pub(super) fn exact(rule: &Rule, error: &Diagnostic, text: &str) -> Option<Strin
         }
     };
     let is_complete = !id.is_empty() && id.chars().all(|c| is_visible(c) && c != '\u{2026}');
-    is_complete.then_some(id)
+    (is_complete && !is_masked(&id)).then_some(id)
 }
 
 impl ImportId {

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::process::redact::is_masked;
+
 /// One error that a tool reported.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Diagnostic {
@@ -67,7 +69,7 @@ impl Diagnostic {
     /// is its address in the root module, without an index.
     pub(crate) fn exact_address(&self) -> Option<String> {
         if let Some(address) = &self.address {
-            return Some(address.clone());
+            return Some(address.clone()).filter(|address| !is_masked(address));
         }
         if self.file.as_ref()?.contains(['/', '\\']) {
             return None;
@@ -193,5 +195,7 @@ mod tests {
             assert_eq!(of_address.exact_address().as_deref(), Some(address));
             assert_eq!(of_address.resource_type().as_deref(), kind, "{address}");
         }
+        let masked = Some("aws_vpc.b[\"***\"]".to_owned());
+        assert_eq!(Diagnostic { address: masked, ..of("a.tf", "x") }.exact_address(), None);
     }
 }

@@ -1,0 +1,82 @@
+//! Secrets that only the code, the variables and the plan of a run show. They are masked from the moment on when they are known,
+//! in the log also before.
+
+use std::path::Path;
+use std::time::Duration;
+
+use datastore_api::PlanFormat;
+use fs_err as fs;
+
+use crate::process::redact::Redaction;
+use crate::run::Run;
+use crate::run::artifacts::{Artifacts, StoredPlan};
+use crate::run::prepare::Prepared;
+use crate::tool::sensitive::{self, Sources};
+
+/// The plan to apply as JSON, in the private directory, until it is read.
+pub(in crate::run) const PLANNED: &str = "planned.json";
+/// The time to download it. It is done beside the checkout.
+const LIMIT: Duration = Duration::from_secs(10);
+
+impl Run<'_> {
+    /// Masks the values of the variables that the root module declares as sensitive. Which ones terragrunt sets is known only
+    /// from the plan.
+    pub(super) fn redact_variables(&self, prepared: &Prepared) {
+        let sources = Sources {
+            dir: &prepared.workspace.dir,
+            options: &self.job.options,
+            inputs: &self.environment.inputs,
+        };
+        self.environment.redaction.add(sensitive::of_variables(&sources));
+    }
+
+    /// Masks what a plan marks as sensitive.
+    pub(in crate::run) async fn redact_plan(&self, json: &Path) {
+        redact_plan(&self.environment.redaction, json).await;
+    }
+
+    /// Masks the secrets in the log that only became known while it was written.
+    pub(in crate::run) async fn mask_log(&self) {
+        let log = self.log.clone();
+        let masked = tokio::task::spawn_blocking(move || log.mask_again()).await;
+        if let Err(error) = masked.map_err(std::io::Error::other).flatten() {
+            tracing::warn!("the log is incomplete, because it cannot be masked: {error}");
+        }
+    }
+}
+
+/// Masks what the plan to apply marks as sensitive: its variables are not given again. It is downloaded to a private file.
+pub(in crate::run) async fn redact_stored_plan(
+    redaction: &Redaction,
+    artifacts: Option<&Artifacts>,
+    plan: Option<&StoredPlan>,
+    to: &Path,
+) {
+    let (Some(artifacts), Some(plan)) = (artifacts, plan) else { return };
+    let fetch = artifacts.fetch_rendering(plan, PlanFormat::Json, to);
+    match tokio::time::timeout(LIMIT, fetch).await {
+        Ok(Ok(Some(_))) => redact_plan(redaction, to).await,
+        Ok(Ok(None)) => {}
+        Ok(Err(error)) => unmasked(&error),
+        Err(_) => unmasked(&format!("its download takes longer than {} s", LIMIT.as_secs())),
+    }
+    if let Err(error) = fs::remove_file(to) {
+        tracing::debug!("{error}");
+    }
+}
+
+async fn redact_plan(redaction: &Redaction, json: &Path) {
+    let (redaction, json) = (redaction.clone(), json.to_owned());
+    let read = tokio::task::spawn_blocking(move || {
+        let secrets = sensitive::of_plan(fs::File::open(json)?)?;
+        redaction.add(secrets);
+        Ok::<_, std::io::Error>(())
+    });
+    if let Err(error) = read.await.map_err(std::io::Error::other).flatten() {
+        unmasked(&error);
+    }
+}
+
+fn unmasked(reason: &impl std::fmt::Display) {
+    tracing::warn!("values that are sensitive only in the plan are not masked: {reason}");
+}
