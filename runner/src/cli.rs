@@ -24,6 +24,7 @@ pub use environment::{Environment, GitHub, GitHubApp, MirrorVariables, Pod, Tenv
 pub(crate) use files::NamedFile;
 pub use identity::{DatastoreArgs, LayerArgs, RemoteArgs};
 pub use limits::LimitArgs;
+use limits::time_limit;
 pub use preflight::{DoctorArgs, PreflightArgs, PreflightMode};
 pub use retries::{RetryArgs, SpoolArgs};
 pub use show::{LogsArgs, RunName, RunTarget, RunsArgs, ShowArgs, ShowCommon};
@@ -487,14 +488,6 @@ fn planning_tool(text: &str) -> Result<ToolName, String> {
             }
             _ => Err(format!("`{text}` is not a valid tool: expected terraform or tofu")),
         },
-    }
-}
-
-/// A duration that is not zero.
-fn time_limit(text: &str) -> Result<Duration, String> {
-    match duration(text) {
-        Ok(Duration::ZERO) => Err("expected a duration of more than 0".to_owned()),
-        duration => duration.map_err(|error| error.to_string()),
     }
 }
 

@@ -31,6 +31,7 @@ use crate::order::job::{Action, Job};
 use crate::order::layer::{self, Annotations};
 use crate::process::{Log, Signals};
 use crate::report::Report;
+use crate::report::ledger::Ledger;
 pub(crate) use crate::run::apply::Recorder;
 use crate::run::artifacts::{Artifacts, AttemptRequest};
 use crate::run::error::RunError;
@@ -58,7 +59,6 @@ impl RunFiles {
     pub(crate) fn create(environment: &Environment) -> Result<Self, RunError> {
         crate::process::forbid_core_dumps()?;
         unsent::check_spool(environment)?;
-        let state_home = environment.state_home.as_deref();
         let scratch = Scratch::create()?;
         for abandoned in scratch.abandoned() {
             warn_of_abandoned(abandoned, environment.state_home.as_deref());
@@ -123,6 +123,8 @@ pub(crate) struct Run<'a> {
     needs_source: bool,
     /// Records what the apply does. Set before its tool starts.
     ledger: Option<Recorder>,
+    /// The ledgers of earlier tries of this apply, which have attempts of their own.
+    ledgers: Vec<(Ledger, u32)>,
     /// Whether the output of the tool's apply is incomplete.
     has_cut_output: bool,
     /// The killed applies of the same layer, directory or state that the lock files of an apply name.
@@ -160,6 +162,7 @@ impl<'a> Run<'a> {
             path_in_snapshot: None,
             needs_source: false,
             ledger: None,
+            ledgers: Vec::new(),
             has_cut_output: false,
             killed: Vec::new(),
             has_unstored_state: false,

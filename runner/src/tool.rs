@@ -7,6 +7,7 @@ pub(crate) mod dev_overrides;
 pub(crate) mod diagnosis;
 pub(crate) mod diagnostics;
 pub(crate) mod file_names;
+pub(crate) mod import_file;
 pub(crate) mod path_dir;
 pub(crate) mod preflight;
 pub(crate) mod provider_mirror;

@@ -28,6 +28,8 @@ mod run {
 /// Steps that fail.
 mod failure {
     pub(crate) mod apply_retries;
+    mod aws_provider;
+    mod existing;
     mod exit_codes;
     mod messages;
     mod resources;

@@ -7,7 +7,7 @@ use clap::Args;
 use datastore_api::Name;
 use secrecy::SecretString;
 
-use crate::cli::time_limit;
+use crate::cli::limits::time_limit;
 
 /// Which layer.
 #[derive(Debug, Args)]

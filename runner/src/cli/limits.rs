@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::cli::time_limit;
+use crate::cli::duration;
 
 /// Limits of time.
 #[derive(Clone, Copy, Debug, Default, Args)]
@@ -20,4 +20,12 @@ pub struct LimitArgs {
     /// than 1 % CPU [default: 15m for init and plan; an apply is only warned of]
     #[arg(long, env = "PLANCHA_IDLE_TIMEOUT", value_name = "DURATION", value_parser = time_limit)]
     pub idle_timeout: Option<Duration>,
+}
+
+/// A duration that is not zero.
+pub(super) fn time_limit(text: &str) -> Result<Duration, String> {
+    match duration(text) {
+        Ok(Duration::ZERO) => Err("expected a duration of more than 0".to_owned()),
+        duration => duration.map_err(|error| error.to_string()),
+    }
 }

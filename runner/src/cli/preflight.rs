@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use datastore_api::Name;
 
 use crate::cli::identity::DatastoreArgs;
-use crate::cli::time_limit;
+use crate::cli::limits::time_limit;
 use crate::cli::tools::ToolArgs;
 use crate::version::ToolName;
 

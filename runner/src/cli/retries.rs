@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::BoolishValueParser;
 
 use crate::cli::{Command, duration};
 
@@ -21,6 +22,10 @@ pub struct RetryArgs {
     /// retried (see `classify`)
     #[arg(long, env = "PLANCHA_RULES", help_heading = "Retries", value_name = "FILE")]
     pub rules: Option<PathBuf>,
+    /// For apply: import what exists although it was to be created, also if no ledger shows that this layer has created it. Its
+    /// address and its import ID must be known exactly, and the plan with it may only keep it or update it in place
+    #[arg(long, env = "PLANCHA_IMPORT_EXISTING", help_heading = "Retries", value_parser = BoolishValueParser::new())]
+    pub import_existing: bool,
 }
 
 /// Where files wait that could not be delivered.

@@ -1,12 +1,16 @@
 //! `ledger.json`: what an apply has started, completed and failed to do, resource by resource. It is stored before the tool
 //! starts and while it works, so that it survives the runner. It has addresses, and no values but IDs.
 
+mod imports;
+
 use std::collections::HashMap;
 
 use datastore_api::{Attempt, RunKey, Sha256};
 use jiff::{RoundMode, Timestamp, TimestampRound, Unit};
 use serde::{Deserialize, Serialize};
 
+use crate::report::PlanReport;
+pub(crate) use crate::report::ledger::imports::{ImportRecord, ImportState, StateBefore};
 use crate::tool::diagnostics::{Action, Phase, Progress};
 
 /// The version of this document.
@@ -39,6 +43,12 @@ pub(crate) struct Ledger {
     ended: Option<Timestamp>,
     /// How often the tool was started for this attempt.
     tries: u32,
+    /// The reviewed plans of the tries.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    reviewed: Vec<ReviewedPlan>,
+    /// Objects that were imported, or were to be, because their creation found that they exist.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    imports: Vec<ImportRecord>,
     /// In the order in which they were started.
     resources: Vec<Resource>,
     /// How many further ones there is no room for.
@@ -55,6 +65,17 @@ pub(crate) struct Ledger {
 pub(crate) struct LedgerTool {
     pub(crate) name: String,
     pub(crate) version: String,
+}
+
+/// The stored plan that was reviewed for a try; the try may have applied the rest of it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ReviewedPlan {
+    #[serde(rename = "try")]
+    pub(crate) number: u32,
+    pub(crate) sha256: Sha256,
+    /// The run and the attempt that have it.
+    pub(crate) run: String,
+    pub(crate) attempt: Attempt,
 }
 
 /// One action on one resource, by one try.
@@ -81,6 +102,9 @@ pub(crate) struct Resource {
     pub(crate) class: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) summary: Option<String>,
+    /// Whether the error leaves open what was done: no answer came, or the service failed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) unanswered: bool,
 }
 
 /// How far an action is.
@@ -144,6 +168,8 @@ impl Ledger {
             updated: now(),
             ended: None,
             tries: 0,
+            reviewed: Vec::new(),
+            imports: Vec::new(),
             resources: Vec::new(),
             unlisted: 0,
             current: HashMap::new(),
@@ -192,11 +218,20 @@ impl Ledger {
     }
 
     /// The tool is about to be started. What an earlier one has left open, it has left without an answer.
-    pub(crate) fn begin(&mut self, plan: Option<Sha256>, tool: Option<LedgerTool>) {
+    pub(crate) fn begin(
+        &mut self,
+        plan: Option<Sha256>,
+        reviewed: Option<&PlanReport>,
+        tool: Option<LedgerTool>,
+    ) {
         self.leave_unanswered();
         self.current.clear();
         (self.plan_sha256, self.tool) = (plan, tool);
         self.tries += 1;
+        if let Some(PlanReport { sha256, run: Some(run), attempt: Some(attempt), .. }) = reviewed {
+            let (number, run) = (self.tries, run.clone());
+            self.reviewed.push(ReviewedPlan { number, sha256: *sha256, run, attempt: *attempt });
+        }
         self.ended = None;
         self.updated = now();
     }
@@ -219,6 +254,7 @@ impl Ledger {
                 id,
                 class: None,
                 summary: None,
+                unanswered: false,
             });
         };
         let Progress { phase, id, .. } = progress;
@@ -276,7 +312,7 @@ impl Ledger {
     pub(crate) fn fail(
         &mut self,
         (address, unit): (&str, Option<&str>),
-        class: &str,
+        (class, unanswered): (&str, bool),
         summary: &str,
     ) -> bool {
         let open = self.of_address(address).filter(|at| {
@@ -292,6 +328,7 @@ impl Ledger {
             (resource.state, resource.since) = (State::Failed, now());
             let before = resource.size();
             resource.class = Some(class.to_owned());
+            resource.unanswered = unanswered;
             resource.summary = Some(summary[..end].to_owned());
             self.size = self.size + resource.size() - before;
         }
@@ -365,7 +402,7 @@ mod tests {
         let name = |name: &str| name.parse().unwrap();
         let run = RunKey { namespace: name("n"), layer: name("l"), run: name("r") };
         let mut ledger = Ledger::new(&run, Attempt(0));
-        ledger.begin(None, None);
+        ledger.begin(None, None, None);
         ledger
     }
 
@@ -400,8 +437,8 @@ mod tests {
             states(&ledger),
             "a_b.c (create): Completed/1 1; a_b.d (create): Started/1; a_b.e (delete): Started/1 2"
         );
-        assert!(ledger.fail(("a_b.d", None), "transient", "timeout"));
-        assert!(!ledger.fail(("a_b.c", None), "auth", "of one that is complete"));
+        assert!(ledger.fail(("a_b.d", None), ("transient", true), "timeout"));
+        assert!(!ledger.fail(("a_b.c", None), ("auth", false), "of one that is complete"));
         ledger.end(false);
         assert_eq!(ledger.describe_unanswered().as_deref(), Some("a_b.e (delete)"));
         let parsed = Ledger::parse(ledger.to_json().as_bytes()).unwrap();
@@ -448,10 +485,10 @@ mod tests {
         // The runner was killed.
         let before = Ledger::parse(ledger.to_json().as_bytes()).unwrap();
         let mut ledger = before.clone();
-        ledger.begin(None, None);
+        ledger.begin(None, None, None);
         assert_eq!(ledger.describe_unanswered(), None, "of this try");
         read(&mut ledger, &["a_b.c: Creating..."]);
-        assert!(ledger.fail(("a_b.c", None), "already_exists", "it exists"));
+        assert!(ledger.fail(("a_b.c", None), ("already_exists", false), "it exists"));
         ledger.end(false);
         assert_eq!(
             states(&ledger),

@@ -3,6 +3,7 @@
 mod after_apply;
 mod compare;
 mod errored_state;
+mod existing;
 mod ledger;
 mod lock;
 mod lost_state;
@@ -206,6 +207,7 @@ impl Run<'_> {
         locks: &[RunLock],
     ) -> Result<(), RunError> {
         self.check_lost_state(prepared).await?;
+        Box::pin(self.undo_killed_imports(prepared)).await?;
         let is_planned = self.report.plan.is_some();
         let before = fs::metadata(self.log.path())?.len();
         let name = prepared.terragrunt.as_ref().unwrap_or(&prepared.installed).tool.to_string();

@@ -10,7 +10,7 @@ use crate::basis::binding::BindingError;
 use crate::order::layer::LayerError;
 use crate::process::{Killed, Stop};
 use crate::release::ReleaseError;
-use crate::run::apply::remainder::compare::Differences;
+use crate::run::apply::remainder::differences::Differences;
 use crate::run::artifacts::OpenError;
 use crate::run::plan_summary::PlanError;
 use crate::run::push::{ErroredState, MissingState, Unpushed};

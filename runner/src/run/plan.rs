@@ -52,6 +52,7 @@ impl Run<'_> {
         let mut named = self.list_before(&code.workspace).await;
         let mut prepared = self.initialize(code).await?;
         self.list_called(&mut named, &prepared.workspace).await;
+        Box::pin(self.undo_killed_imports(&mut prepared)).await?;
         Box::pin(self.plan(&mut prepared, source, named)).await
     }
 

@@ -12,6 +12,7 @@ use fs_err as fs;
 
 use crate::basis::Basis;
 use crate::basis::providers::{self, Digests, Unread};
+use crate::order::job::Job;
 use crate::process::{Program, private_file};
 use crate::release::{Installed, Releases};
 use crate::report::ToolReport;
@@ -21,12 +22,13 @@ use crate::run::step::messages::MESSAGES;
 use crate::run::stored_plan::Choice;
 use crate::source::checkout::context::CheckoutContext;
 use crate::source::checkout::source_id::SourceId;
-use crate::source::checkout::{self, Workspace};
+use crate::source::checkout::{self, Source, Workspace};
 use crate::tool::argv::Tool;
 use crate::tool::cli_args::asks_for_json;
 use crate::tool::cli_config::own_files;
 use crate::tool::dev_overrides::dev_overrides;
 use crate::tool::file_names::LOCK_FILE;
+use crate::tool::import_file;
 use crate::tool::path_dir::with_tools;
 use crate::tool::provider_mirror::with_mirror;
 use crate::version::{self, ToolName};
@@ -136,6 +138,18 @@ impl Run<'_> {
         })
     }
 
+    /// Removes what killed runs have left beside the code.
+    fn remove_left_files(&self) {
+        let Job { source, work_dir, path, .. } = self.job;
+        let directory = match source {
+            Source::Directory(dir) => Some(dir),
+            _ => None,
+        };
+        for dir in directory.into_iter().chain(work_dir) {
+            import_file::remove_left(&dir.join(path));
+        }
+    }
+
     /// Warns if `--work-dir` has no effect. A pod always has one, which ends with it.
     fn warn_of_unused_work_dir(&self, workspace: &Workspace, is_snapshot: bool) {
         let Some(work_dir) = &self.job.work_dir else { return };
@@ -155,6 +169,7 @@ impl Run<'_> {
         &self,
         basis: Option<&Basis>,
     ) -> Result<Workspace, RunError> {
+        self.remove_left_files();
         let (job, context) = (self.job, self.checkout_context(basis));
         let (path, work_dir) = (&job.path, job.work_dir.as_deref());
         Ok(checkout::checkout(&job.source, path, work_dir, &job.ignored_paths, context).await?)

@@ -56,7 +56,11 @@ impl Run<'_> {
     }
 
     /// Runs a step whose output is shown and logged.
-    async fn step(&mut self, name: &'static str, program: &Program) -> Result<(), RunError> {
+    pub(super) async fn step(
+        &mut self,
+        name: &'static str,
+        program: &Program,
+    ) -> Result<(), RunError> {
         self.run_step(name, program, Output::Tee(self.log)).await
     }
 

@@ -96,6 +96,11 @@ impl Tool<'_> {
         program
     }
 
+    /// Whether it reads `import` blocks.
+    pub(crate) fn reads_import_blocks(&self) -> bool {
+        self.installed.tool == ToolName::Tofu || !is_before(&self.installed.version, IMPORT_BLOCKS)
+    }
+
     /// Prints the state.
     pub(crate) fn state_pull(&self) -> Program {
         self.words(&["state".as_ref(), "pull".as_ref()])
@@ -132,6 +137,26 @@ impl Tool<'_> {
     pub(crate) fn lock_probe(&self) -> Program {
         let options = ["-allow-missing", "-lock-timeout=0s", "terraform_data.plancha_probe"];
         self.program("untaint", false, &options)
+    }
+
+    /// Imports an object into the state. Of the options of a plan only those of variables are options of it, too.
+    pub(crate) fn import(&self, address: &str, id: &str, options: &PlanOptions) -> Program {
+        let mut program = self.program("import", self.color, &["-input=false"]);
+        let variables = PlanOptions {
+            variables: options.variables.clone(),
+            args: variable_args(&options.args),
+            ..PlanOptions::default()
+        };
+        variables.append_to(&mut program.args);
+        program.args.extend([address.into(), id.into()]);
+        program
+    }
+
+    /// Makes the state forget an object.
+    pub(crate) fn state_rm(&self, address: &str) -> Program {
+        let mut program = self.program("state", false, &[]);
+        program.args = vec!["state".into(), "rm".into(), address.into()];
+        program
     }
 
     /// Makes terragrunt print where it runs the tool; `None` without terragrunt.
@@ -227,6 +252,23 @@ impl Tool<'_> {
         [tool.into(), path.into(), dir.into(), work.into(), quiet.into()]
     }
 }
+
+/// Those of some arguments that are about variables.
+fn variable_args(args: &[String]) -> Vec<String> {
+    let (mut found, mut args) = (Vec::new(), args.iter());
+    while let Some(arg) = args.next() {
+        if ["-var=", "--var=", "-var-file=", "--var-file="].iter().any(|flag| arg.starts_with(flag))
+        {
+            found.push(arg.clone());
+        } else if ["-var", "--var", "-var-file", "--var-file"].contains(&&**arg) {
+            found.extend([Some(arg), args.next()].into_iter().flatten().cloned());
+        }
+    }
+    found
+}
+
+/// The first version of terraform that reads `import` blocks. Every tofu does.
+const IMPORT_BLOCKS: &str = "1.5.0";
 
 /// The first version of terraform whose init supports `-lockfile=readonly`. Every tofu does.
 const READONLY_LOCK_FILE: &str = "1.0.0";
@@ -392,6 +434,36 @@ mod tests {
             let lines = lines(Some(new));
             let first = lines.lines().next().unwrap();
             insta::allow_duplicates! { insta::assert_snapshot!(first, @"/bin/terragrunt init --tf-path /bin/terraform --working-dir /w --non-interactive -no-color -input=false"); }
+        }
+    }
+
+    #[test]
+    fn import_gets_the_variables_of_the_plan_and_blocks_are_read_since_1_5() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let args =
+            words("-target=a.b -var-file=v -var x=1 -refresh=false --var=y=2 -parallelism 3");
+        for (tool, version, reads_blocks) in [
+            (ToolName::Terraform, "1.4.7", false),
+            (ToolName::Terraform, "1.5.0", true),
+            (ToolName::Tofu, "1.6.0", true),
+        ] {
+            let installed = installed(tool, version);
+            let tool = Tool {
+                installed: &installed,
+                terragrunt: None,
+                dir: Path::new("/w"),
+                color: false,
+                env: &[],
+                readonly_lock_file: false,
+                messages: None,
+            };
+            assert_eq!(tool.reads_import_blocks(), reads_blocks, "{version}");
+            let options = PlanOptions { args: args.clone(), ..PlanOptions::default() };
+            let expected =
+                "import -no-color -input=false -var-file=v -var x=1 --var=y=2 a_b.c[\"k\"] id";
+            let program = tool.import("a_b.c[\"k\"]", "id", &options);
+            assert_eq!(program.args.join(OsStr::new(" ")), expected);
+            assert_eq!(tool.state_rm("a_b.c").args, ["state", "rm", "a_b.c"]);
         }
     }
 }

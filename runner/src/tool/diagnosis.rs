@@ -7,6 +7,7 @@ mod cause;
 mod class;
 mod command;
 mod error;
+mod existing;
 mod import_id;
 mod output;
 #[cfg(any(test, fuzzing))]
@@ -19,6 +20,8 @@ pub(crate) use cause::Cause;
 pub(crate) use class::Class;
 pub(crate) use command::{classify, load_rules};
 pub(crate) use error::ClassifyError;
+pub(crate) use existing::{Existing, ExistingObjects};
+pub(crate) use import_id::import_block;
 pub(crate) use rules::Rules;
 pub(crate) use verdict::{Verdict, each_block};
 

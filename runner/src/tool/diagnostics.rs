@@ -19,7 +19,9 @@ use crate::process::url_secrets::{Parameters, masked};
 pub(crate) use crate::tool::diagnostics::apply_end::{ApplyEnd, Refusal};
 pub(crate) use crate::tool::diagnostics::diagnostic::Diagnostic;
 use crate::tool::diagnostics::parser::{Parser, Rank};
-pub(crate) use crate::tool::diagnostics::progress::{Action, Phase, Progress, ProgressReader};
+pub(crate) use crate::tool::diagnostics::progress::{
+    Action, Phase, Progress, ProgressReader, is_address,
+};
 
 /// Bytes of a line that are read; the rest of the line is skipped. An error in JSON is one line.
 const MAX_LINE: usize = 256 << 10;

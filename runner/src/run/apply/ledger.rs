@@ -37,6 +37,8 @@ const MAX_LINE: usize = 16 << 10;
 #[derive(Debug)]
 pub(crate) struct Recorder {
     ledger: Arc<Mutex<Ledger>>,
+    /// The first try of the ledger that is of this process.
+    first: u32,
     changes: watch::Sender<Change>,
     following: Option<Following>,
     sending: Option<Sending>,
@@ -121,7 +123,7 @@ fn locked(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {
 impl Recorder {
     /// Records what the log gets from now on. `store` has the ledger already.
     fn start(
-        ledger: Ledger,
+        (ledger, first): (Ledger, u32),
         log: File,
         reader: ProgressReader,
         store: Option<Artifacts>,
@@ -145,7 +147,8 @@ impl Recorder {
         })?;
         let following = Following { has_ended, thread: thread.thread().clone(), read };
         let sending = store.map(|store| Sending::start(store, Arc::clone(&ledger), receiver));
-        Ok(Self { ledger, changes, following: Some(following), sending: sending.transpose()? })
+        let sending = sending.transpose()?;
+        Ok(Self { ledger, first, changes, following: Some(following), sending })
     }
 
     /// Waits until everything that the tool has printed is recorded.
@@ -195,11 +198,11 @@ impl Run<'_> {
         plan: Option<Sha256>,
         is_first: bool,
     ) -> Result<(), RunError> {
-        let mut ledger = self.known_ledger().await?;
+        let (mut ledger, first) = self.known_ledger().await?;
         let tool = self.report.tool.as_ref();
         let tool =
             tool.map(|tool| LedgerTool { name: tool.name.clone(), version: tool.version.clone() });
-        ledger.begin(plan, tool);
+        ledger.begin(plan, self.report.plan.as_ref(), tool);
         let store = self.artifacts.clone().filter(Artifacts::takes_other_files);
         if let Some(artifacts) = &store {
             let stored = self.signals.or(artifacts.put_ledger(ledger.to_json())).await;
@@ -218,27 +221,61 @@ impl Run<'_> {
         let reader = ProgressReader::new(prepared.terragrunt.is_some() || prepared.mirrored);
         let mut log = File::from(fs_err::File::open(self.log.path())?);
         log.seek(io::SeekFrom::End(0))?;
-        self.ledger = Some(Recorder::start(ledger, log, reader, store)?);
+        self.ledger = Some(Recorder::start((ledger, first), log, reader, store)?);
         Ok(())
     }
 
-    /// The ledger that the attempt has, or a new one.
-    async fn known_ledger(&mut self) -> Result<Ledger, RunError> {
+    /// The ledger that the attempt has, or a new one, and the first try of it that is of this process.
+    async fn known_ledger(&mut self) -> Result<(Ledger, u32), RunError> {
         let (run, attempt) = (&self.job.run, self.attempt().unwrap_or_default());
         if let Some(recorder) = self.ledger.take() {
             // An earlier try's last state must not replace a later one.
             recorder.is_stored().await;
             let ledger = locked(&recorder.ledger).clone();
             if ledger.is_of(run, attempt) {
-                return Ok(ledger);
+                return Ok((ledger, recorder.first));
             }
+            self.ledgers.push((ledger, recorder.first));
         }
-        match &self.artifacts {
+        let ledger = match &self.artifacts {
             Some(artifacts) => {
                 let read = self.signals.or(artifacts.ledger()).await;
-                read.map_err(RunError::Stopped)?.map_err(RunError::Ledger)
+                read.map_err(RunError::Stopped)?.map_err(RunError::Ledger)?
             }
-            None => Ok(Ledger::new(run, attempt)),
+            None => Ledger::new(run, attempt),
+        };
+        let first = ledger.tries() + 1;
+        Ok((ledger, first))
+    }
+
+    /// The ledgers of the tries of this process, and of each the first try that is of this process.
+    pub(super) fn ledgers_of_process(&self) -> Vec<(Ledger, u32)> {
+        let mut ledgers = self.ledgers.clone();
+        if let Some(recorder) = &self.ledger {
+            ledgers.push((locked(&recorder.ledger).clone(), recorder.first));
+        }
+        ledgers
+    }
+
+    /// Changes the ledger when the tool has ended, and stores it.
+    pub(super) async fn change_ledger(
+        &self,
+        change: impl FnOnce(&mut Ledger),
+    ) -> Result<(), ClientError> {
+        let Some(recorder) = &self.ledger else { return Ok(()) };
+        recorder.is_stored().await;
+        let changed = {
+            let mut ledger = locked(&recorder.ledger);
+            change(&mut ledger);
+            ledger.touch();
+            ledger.clone()
+        };
+        match &self.artifacts {
+            // The next try may have got its attempt already.
+            Some(artifacts) if artifacts.takes_other_files() => {
+                artifacts.put_ledger_of(&changed).await
+            }
+            _ => Ok(()),
         }
     }
 
@@ -291,7 +328,7 @@ fn add_errors(
         let Some(address) = &block.address else { return };
         let summary = one_line(&block.error.summary);
         let of = (address.as_str(), block.error.unit.as_deref());
-        locked(ledger).fail(of, block.class.name(), &summary);
+        locked(ledger).fail(of, (block.class.name(), block.is_unanswered()), &summary);
     })
 }
 

@@ -1,9 +1,12 @@
 //! The rest of an apply that failed, as a new plan. It is applied only if it is a *remainder* of the plan that was reviewed:
 //! [`compare`](compare::compare) decides that.
 
-pub(crate) mod compare;
+mod compare;
+pub(crate) mod differences;
 mod document;
 mod done;
+mod imported;
+mod of_address;
 mod options;
 mod planned;
 #[cfg(test)]
@@ -11,26 +14,28 @@ mod tests;
 mod tries;
 mod variables;
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use datastore_api::Sha256;
 use datastore_api::client::Upload;
 use fs_err as fs;
 
+pub(super) use imported::{Imported, Imports};
+pub(super) use of_address::{is_same_creation, planned_id};
 pub(super) use tries::Applying;
 
 use crate::process::private_file;
 use crate::report::Counts;
+use crate::run::Run;
 use crate::run::apply::remainder::compare::compare;
 use crate::run::apply::remainder::done::Done;
 use crate::run::error::RunError;
 use crate::run::plan_summary::Summary;
 use crate::run::prepare::Prepared;
-use crate::run::{PLAN_FILE, Run};
 use crate::tool::argv::PlanOptions;
-
-/// The reviewed plan as JSON, in the private directory of the run.
-const REVIEWED: &str = "reviewed.json";
+use crate::tool::diagnosis::import_block;
+use crate::tool::import_file::ImportFile;
 
 /// A plan for the rest.
 #[derive(Debug)]
@@ -47,7 +52,8 @@ fn names(number: u32) -> [String; 2] {
 }
 
 impl Run<'_> {
-    /// Plans again, with the options of the reviewed plan, and compares both plans.
+    /// Plans again, with the options of the reviewed plan, and compares both plans. Without a reviewed one only what is imported
+    /// is checked.
     async fn plan_remainder(
         &mut self,
         prepared: &mut Prepared,
@@ -56,22 +62,25 @@ impl Run<'_> {
         number: u32,
     ) -> Result<Remainder, RunError> {
         let [bin, json] = names(number).map(|name| self.scratch.join(&name));
-        let reviewed = self.scratch.join(REVIEWED);
-        if !reviewed.exists() {
-            let plan = self.scratch.join(PLAN_FILE);
-            self.step_into("show json", &prepared.tool().show_json(&plan), &reviewed).await?;
-        }
-        let options =
-            &variables::with_values(options, &reviewed, &self.scratch.join(variables::VALUES))?;
+        let reviewed = match self.report.plan {
+            Some(_) => Some(self.reviewed_json(prepared).await?),
+            None => None,
+        };
+        let options = &self.with_recorded_values(options, reviewed.as_deref())?;
         // A plan that failed may have left a part of its file.
         let empty = || private_file(&bin).map(drop);
+        let blocks = import_file(prepared, &done.imports)?;
         self.step_with_retries(prepared, "plan", empty, |tool| tool.plan(&bin, options)).await?;
+        drop(blocks);
         self.step_into("show json", &prepared.tool().show_json(&bin), &json).await?;
         self.redact_plan(&json).await;
-        let (files, done) = ([reviewed, json.clone()], done.clone());
+        let (new, done) = (json.clone(), done.clone());
+        let is_reviewed = reviewed.is_some();
         let compared = tokio::task::spawn_blocking(move || {
-            let [reviewed, new] = files;
-            let differences = compare(fs::File::open(reviewed)?, fs::File::open(&new)?, &done)?;
+            let differences = match reviewed {
+                Some(reviewed) => compare(fs::File::open(reviewed)?, fs::File::open(&new)?, &done)?,
+                None => imported::differences(fs::File::open(&new)?, &done.imports)?,
+            };
             let summary = Summary::from_json(fs::File::open(new)?)?;
             Ok::<_, RunError>((differences, summary.counts))
         });
@@ -81,9 +90,38 @@ impl Run<'_> {
             return Err(RunError::NoRemainder(differences));
         }
         let sha256 = Upload::file(&bin).await?.sha256();
-        let line = format!("what is left was reviewed: {counts} (sha256 {sha256})");
+        let what = if is_reviewed { "what is left was reviewed" } else { "what is left" };
+        let line = format!("{what}: {counts} (sha256 {sha256})");
         tracing::info!("{line}");
         self.log.line(&line)?;
         Ok(Remainder { bin, json, sha256, counts })
     }
+}
+
+impl Run<'_> {
+    /// The options with the values that variables have in the reviewed plan, where only their names are recorded.
+    pub(super) fn with_recorded_values(
+        &self,
+        options: &PlanOptions,
+        reviewed: Option<&Path>,
+    ) -> io::Result<PlanOptions> {
+        match reviewed {
+            Some(reviewed) => {
+                variables::with_values(options, reviewed, &self.scratch.join(variables::VALUES))
+            }
+            None => Ok(options.clone()),
+        }
+    }
+}
+
+/// The file with the blocks for what the next plan has to import.
+fn import_file(prepared: &Prepared, imports: &Imports) -> Result<Option<ImportFile>, RunError> {
+    let pending = imports.iter().filter(|(_, imported)| imported.is_pending);
+    let blocks =
+        pending.map(|(address, imported)| import_block(address, Some(&imported.id)) + "\n");
+    let blocks = blocks.collect::<String>();
+    if blocks.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(ImportFile::create(&prepared.workspace.dir, &blocks)?))
 }

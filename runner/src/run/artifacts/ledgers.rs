@@ -1,11 +1,12 @@
 //! The ledger of an apply in the datastore.
 
+use std::path::Path;
 use std::time::Duration;
 
 use datastore_api::client::{Condition, Upload};
-use datastore_api::{Attempt, Client, ClientError, RunKey};
+use datastore_api::{Attempt, Client, ClientError, File, Name, RunKey};
 
-use crate::report::ledger::Ledger;
+use crate::report::ledger::{Ledger, ReviewedPlan};
 use crate::run::artifacts::{Artifacts, LEDGER, other};
 
 /// A larger one is not read.
@@ -21,6 +22,47 @@ impl Artifacts {
             return Ok(new());
         }
         Ok(stored(&self.client, &self.run, self.attempt).await?.unwrap_or_else(new))
+    }
+
+    /// The ledgers of the latest runs of the layer, without that of this attempt.
+    pub(crate) async fn ledgers_of_layer(&self) -> Result<Vec<Ledger>, ClientError> {
+        let RunKey { namespace, layer, .. } = &self.run;
+        let listed = self.client.runs(namespace, layer, None).await?.runs;
+        let mut runs = listed.iter().filter_map(|run| run.run.parse().ok()).collect::<Vec<Name>>();
+        if !runs.contains(&self.run.run) {
+            runs.push(self.run.run.clone());
+        }
+        let mut ledgers = Vec::new();
+        for run in runs {
+            let run = self.sibling(&run);
+            for files in self.client.attempts(&run).await?.attempts {
+                let is_other = run != self.run || files.attempt != self.attempt;
+                if is_other && files.artifacts.iter().any(|file| file.name == LEDGER) {
+                    ledgers.extend(stored(&self.client, &run, files.attempt).await?);
+                }
+            }
+        }
+        Ok(ledgers)
+    }
+
+    /// Downloads a file of the attempt that has a reviewed plan. `false`: there is none.
+    pub(crate) async fn fetch_file_of(
+        &self,
+        plan: &ReviewedPlan,
+        file: &File,
+        to: &Path,
+    ) -> Result<bool, ClientError> {
+        let Ok(run) = plan.run.parse::<Name>() else { return Ok(false) };
+        let run = self.sibling(&run);
+        Ok(self.client.save_file(&run, Some(plan.attempt), file, to).await?.is_some())
+    }
+
+    /// Replaces the ledger of another attempt of the layer.
+    pub(crate) async fn put_ledger_of(&self, ledger: &Ledger) -> Result<(), ClientError> {
+        let Some(run) = ledger.run_name() else { return Ok(()) };
+        let (file, upload) = (other(LEDGER), Upload::bytes(ledger.to_json()));
+        let run = self.sibling(&run);
+        self.client.put_file(&run, ledger.attempt(), &file, &upload, Condition::Replace).await
     }
 
     /// Stores the ledger, and replaces an earlier state of it.

@@ -63,6 +63,13 @@ pub(in crate::run) enum Refusal {
     TooLong(Duration),
 }
 
+impl Tries {
+    /// The next try follows without a pause, and is no retry.
+    pub(in crate::run) fn follow_at_once(&mut self) {
+        self.since = None;
+    }
+}
+
 impl Retries {
     pub(in crate::run) fn new(args: &RetryArgs) -> Self {
         let RetryArgs { retries, retry_timeout, .. } = *args;
@@ -138,7 +145,7 @@ mod tests {
     const LONG: Duration = Duration::from_mins(15);
 
     fn retries(retries: Option<u32>, retry_timeout: Duration) -> Retries {
-        Retries::new(&RetryArgs { retries, retry_timeout, rules: None })
+        Retries::new(&RetryArgs { retries, retry_timeout, rules: None, import_existing: false })
     }
 
     fn seconds(pause: Result<Duration, Refusal>) -> f64 {

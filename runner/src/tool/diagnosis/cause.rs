@@ -7,6 +7,7 @@ use regex::Regex;
 
 use crate::process::Killed;
 use crate::tool::diagnosis::class::Class;
+use crate::tool::diagnosis::existing::ExistingObjects;
 use crate::tool::diagnosis::rules;
 use crate::tool::diagnosis::verdict::{Block, Verdict};
 
@@ -21,6 +22,8 @@ pub(crate) struct Cause {
     pub(crate) rule: Option<String>,
     /// Why the state could not be locked, if that is the failure, and it is not that another process holds the lock.
     pub(crate) lock_reason: Option<Class>,
+    /// What exists although it was to be created.
+    pub(crate) existing: ExistingObjects,
     /// How long the services ask to wait. Of several the longest.
     pub(crate) wait: Option<Duration>,
     /// Whether a process was killed because memory ran out.
@@ -38,6 +41,7 @@ impl Cause {
             error: decides.map(|block| block.error.to_string()).unwrap_or_default(),
             rule: decides.and_then(|block| Some(block.rule?.id.clone())),
             lock_reason: decides.and_then(lock_reason),
+            existing: ExistingObjects::of(verdict),
             wait: blocks.iter().filter_map(wait).max(),
             killed: Killed::Unknown,
         }

@@ -9,17 +9,7 @@ use crate::tool::diagnostics::Diagnostic;
 
 /// The import ID that an error names, if the rule knows that it is the ID of this very resource.
 pub(super) fn exact(rule: &Rule, error: &Diagnostic, text: &str) -> Option<String> {
-    let import = rule.import_id.as_ref()?;
-    let found = rule.regex.captures(text.as_bytes())?;
-    let kind = error.resource_type();
-    // The message names a type, which must not be another one.
-    if let Some(named) = group(&found, "type") {
-        if kind.as_ref().is_some_and(|kind| *kind != named) || !import.is_of(&named) {
-            return None;
-        }
-    } else if !kind.map_or(import.types.is_empty(), |kind| import.is_of(&kind)) {
-        return None;
-    }
+    let (import, found) = of_resource(rule, error, text)?;
     let id = match &import.format {
         None => unquoted(&group(&found, "id")?)?,
         Some(format) => {
@@ -30,6 +20,28 @@ pub(super) fn exact(rule: &Rule, error: &Diagnostic, text: &str) -> Option<Strin
     };
     let is_complete = !id.is_empty() && id.chars().all(|c| is_visible(c) && c != '\u{2026}');
     (is_complete && !is_masked(&id)).then_some(id)
+}
+
+/// How the import ID follows from the planned values of the resource, if the rule knows that.
+pub(super) fn planned(rule: &Rule, error: &Diagnostic, text: &str) -> Option<String> {
+    of_resource(rule, error, text)?.0.planned.clone()
+}
+
+/// What the rule says of import IDs, if that is for resources of this type.
+fn of_resource<'a, 't>(
+    rule: &'a Rule,
+    error: &Diagnostic,
+    text: &'t str,
+) -> Option<(&'a ImportId, Captures<'t>)> {
+    let import = rule.import_id.as_ref()?;
+    let found = rule.regex.captures(text.as_bytes())?;
+    let kind = error.resource_type();
+    // The message names a type, which must not be another one.
+    let is_of = match group(&found, "type") {
+        Some(named) => kind.is_none_or(|kind| kind == named) && import.is_of(&named),
+        None => kind.map_or(import.types.is_empty(), |kind| import.is_of(&kind)),
+    };
+    is_of.then_some((import, found))
 }
 
 impl ImportId {
@@ -68,7 +80,7 @@ fn unquoted(text: &str) -> Option<String> {
 }
 
 /// A configuration that imports the resource. Without an ID it contains a remark.
-pub(super) fn import_block(address: &str, id: Option<&str>) -> String {
+pub(crate) fn import_block(address: &str, id: Option<&str>) -> String {
     let id = match id {
         Some(id) => {
             let escaped = id.replace('\\', "\\\\").replace('"', "\\\"");

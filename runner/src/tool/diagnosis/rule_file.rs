@@ -25,6 +25,8 @@ pub(crate) struct Rule {
     /// Where the message is documented, or was seen.
     pub(crate) source: Option<String>,
     pub(crate) import_id: Option<ImportId>,
+    /// Whether, and when, such an error leaves open what was done.
+    pub(super) unanswered: Option<Unanswered>,
     /// Whether it comes from `--rules`.
     pub(crate) is_users: bool,
 }
@@ -42,6 +44,33 @@ pub(crate) struct ImportId {
     /// The ID, made of groups of the pattern: `projects/${project}/datasets/${dataset}`.
     #[serde(default)]
     pub(crate) format: Option<String>,
+    /// The ID, made of planned values of the resource: `${metadata.0.namespace}/${metadata.0.name}`.
+    #[serde(default)]
+    pub(crate) planned: Option<String>,
+}
+
+/// Which texts leave open whether the request was carried out.
+#[derive(Clone, Debug)]
+pub(super) struct Unanswered {
+    only: Option<Regex>,
+    unless: Option<Regex>,
+}
+
+impl Unanswered {
+    /// Whether this text does.
+    pub(super) fn is(&self, text: &str) -> bool {
+        let matches = |regex: &Regex| regex.is_match(text.as_bytes());
+        self.only.as_ref().is_none_or(matches) && !self.unless.as_ref().is_some_and(matches)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct UnansweredEntry {
+    #[serde(default)]
+    only: Option<String>,
+    #[serde(default)]
+    unless: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -66,6 +95,8 @@ struct RuleEntry {
     source: Option<String>,
     #[serde(default)]
     import_id: Option<ImportId>,
+    #[serde(default)]
+    unanswered: Option<UnansweredEntry>,
 }
 
 /// Parses a file of rules.
@@ -104,24 +135,27 @@ impl RuleEntry {
         let Self { id: Spanned { value: id, .. }, class, pattern, .. } = self;
         let line = pattern.referenced.line();
         let refused = |reason: String| RulesError { line, reason: format!("rule {id}: {reason}") };
-        // Without Unicode `\b` and `\w` are much faster. `(?u)` switches it on.
-        let regex =
-            RegexBuilder::new(&pattern.value).unicode(false).size_limit(MAX_PATTERN).build();
-        let regex = regex.map_err(|error| {
-            let text = error.to_string();
-            let last = text.lines().last().unwrap_or_default();
-            refused(format!("the pattern is not valid: {}", last.trim_start_matches("error: ")))
-        })?;
+        let compiled = |pattern: &str| compiled(pattern).map_err(refused);
+        let regex = compiled(&pattern.value)?;
         if regex.is_match(b"") {
             return Err(refused("the pattern matches every text".to_owned()));
         }
         let has_group = |name: &str| regex.capture_names().flatten().any(|group| group == name);
         let import_id = self.import_id;
-        if import_id.as_ref().is_some_and(|id| id.format.is_none()) && !has_group("id") {
+        let is_named = |id: &ImportId| id.format.is_some() || id.planned.is_some();
+        if import_id.as_ref().is_some_and(|id| !is_named(id)) && !has_group("id") {
             return Err(refused(
-                "import_id needs a group (?P<id>...) in the pattern, or a format".to_owned(),
+                "import_id needs a group (?P<id>...) in the pattern, a format, or planned"
+                    .to_owned(),
             ));
         }
+        let unanswered = match self.unanswered {
+            Some(UnansweredEntry { only, unless }) => Some(Unanswered {
+                only: only.as_deref().map(compiled).transpose()?,
+                unless: unless.as_deref().map(compiled).transpose()?,
+            }),
+            None => None,
+        };
         Ok(Rule {
             class,
             regex,
@@ -130,8 +164,19 @@ impl RuleEntry {
             explanation: self.explanation,
             source: self.source,
             import_id,
+            unanswered,
             is_users,
             id,
         })
     }
+}
+
+/// Without Unicode `\b` and `\w` are much faster. `(?u)` switches it on.
+fn compiled(pattern: &str) -> Result<Regex, String> {
+    let regex = RegexBuilder::new(pattern).unicode(false).size_limit(MAX_PATTERN).build();
+    regex.map_err(|error| {
+        let text = error.to_string();
+        let last = text.lines().last().unwrap_or_default();
+        format!("the pattern is not valid: {}", last.trim_start_matches("error: "))
+    })
 }

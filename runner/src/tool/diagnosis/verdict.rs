@@ -31,6 +31,9 @@ pub(crate) struct Block<'a> {
     pub(crate) class: Class,
     pub(crate) address: Option<String>,
     pub(crate) import_id: Option<String>,
+    /// How it follows from the planned values of the resource.
+    pub(crate) planned_id: Option<String>,
+    is_unanswered: bool,
     /// The rule that decided.
     pub(crate) rule: Option<&'a Rule>,
     /// The text that it matched.
@@ -96,6 +99,11 @@ impl<'a> Verdict<'a> {
 }
 
 impl<'a> Block<'a> {
+    /// Whether the error leaves open what was done: no answer came, or the service failed.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        self.is_unanswered
+    }
+
     fn new(error: Diagnostic, rules: &'a Rules) -> Self {
         let text = rules::text(&error);
         let parts = rules::parts(&text).into_iter().map(|part| {
@@ -116,6 +124,10 @@ impl<'a> Block<'a> {
             class: class(rule),
             address: error.exact_address(),
             import_id: rule.and_then(|rule| import_id::exact(rule, &error, &text)),
+            planned_id: rule.and_then(|rule| import_id::planned(rule, &error, &text)),
+            is_unanswered: rule
+                .and_then(|rule| rule.unanswered.as_ref())
+                .is_some_and(|unanswered| unanswered.is(&text)),
             rule,
             matched,
             others,

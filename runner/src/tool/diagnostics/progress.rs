@@ -189,6 +189,12 @@ fn address(text: &str) -> Option<(&str, &str)> {
     (names > 1 && at <= MAX_ADDRESS).then(|| text.split_at(at))
 }
 
+/// Whether this is an address, and nothing but one.
+pub(crate) fn is_address(text: &str) -> bool {
+    // The parser needs the end of the last name.
+    address(&format!("{text}:")).is_some_and(|(found, _)| found == text)
+}
+
 /// The length of an index in brackets: a number, or a text in quotes.
 fn index(text: &str) -> Option<usize> {
     let inner = &text[1..];
@@ -388,6 +394,19 @@ mod tests {
         ] {
             let expected = format!("{address} create Started");
             assert_eq!(read(&format!("{address}: Creating...")), Some(expected), "{address}");
+        }
+    }
+
+    #[test]
+    fn address_is_told_from_other_text() {
+        for text in ["a_b.c", "a_b.c[0]", "module.m[\"k\"].a_b.c[\"x.y: \\\"z\"]"] {
+            assert!(is_address(text), "{text}");
+        }
+        for text in [
+            "", "a_b", "a_b.", "a_b.c ", "a_b.c:", "a_b.c[", "a_b.c[0", "a_b.c\n}", "a_b.c[d]",
+            "x = 1",
+        ] {
+            assert!(!is_address(text), "{text}");
         }
     }
 

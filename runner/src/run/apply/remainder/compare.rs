@@ -2,49 +2,16 @@
 //! that in the same way.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::io::Read;
 
 use datastore_api::Sha256;
 
+use crate::run::apply::remainder::differences::Differences;
 use crate::run::apply::remainder::document::{Change, Changed, Visit, read};
 use crate::run::apply::remainder::done::Done;
+use crate::run::apply::remainder::imported::{Creation, Imports, NOT_IMPORTED, missing};
 use crate::run::apply::remainder::planned::{Planned, attribute, digest};
 use crate::run::plan_summary::PlanError;
-
-/// So many differences are named.
-const MAX_DIFFERENCES: usize = 20;
-
-/// A new plan that is no remainder.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Differences {
-    named: Vec<String>,
-    more: usize,
-}
-
-impl Differences {
-    fn add(&mut self, what: &str, difference: &str) {
-        if self.named.len() < MAX_DIFFERENCES {
-            self.named.push(format!("{what} {difference}"));
-        } else {
-            self.more += 1;
-        }
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.named.is_empty()
-    }
-}
-
-impl fmt::Display for Differences {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.named.join("; "))?;
-        match self.more {
-            0 => Ok(()),
-            more => write!(f, "; and {more} more"),
-        }
-    }
-}
 
 /// Compares the output of `show -json` of two plans, of which the first was reviewed, and then partly applied by this run.
 /// Without differences the new plan is a remainder. Of both plans only digests are kept in memory.
@@ -53,6 +20,7 @@ impl fmt::Display for Differences {
 ///   unknown in the reviewed plan may be known; what was sensitive stays so.
 /// * An object that this run's apply has left tainted is replaced where the reviewed plan creates or replaces it. Of a
 ///   replacement that this run's apply has begun the other half may be left: the creation, or the deletion of the old object.
+/// * An object that this run imports, where the reviewed plan creates it, is kept or updated in place, with the planned values.
 /// * What the reviewed plan moves, imports, forgets or reads may be moved, imported, forgotten and read as it says.
 /// * A replacement that the new plan lacks must have been made by this run's apply: the reason for it may be lost.
 /// * Outputs have the same planned values.
@@ -63,9 +31,11 @@ pub(super) fn compare(
     new: impl Read,
     done: &Done,
 ) -> Result<Differences, PlanError> {
-    let mut plan = Reviewed::default();
+    let imported = done.imports.keys().cloned().collect();
+    let mut plan = Reviewed { imported, ..Reviewed::default() };
     read(reviewed, &mut plan)?;
-    let mut comparison = Comparison { reviewed: plan, done, differences: Differences::default() };
+    let (differences, unimported) = (Differences::default(), done.imports.clone());
+    let mut comparison = Comparison { reviewed: plan, done, differences, unimported };
     read(new, &mut comparison)?;
     Ok(comparison.finish())
 }
@@ -77,6 +47,8 @@ struct Reviewed {
     resources: BTreeMap<(String, Option<String>), Resource>,
     outputs: BTreeMap<String, Output>,
     invokes_actions: bool,
+    /// The addresses of what this run imports.
+    imported: BTreeSet<String>,
 }
 
 #[derive(Debug)]
@@ -88,6 +60,8 @@ struct Resource {
     object: Option<Sha256>,
     replace_paths: BTreeSet<String>,
     after: Planned,
+    /// Its values, if this run imports it instead.
+    creation: Option<Creation>,
     /// Whether the new plan changes it as well.
     is_left: bool,
 }
@@ -104,6 +78,7 @@ impl Visit for Reviewed {
         if change.is_no_op() && changed.moved_from().is_none() {
             return Ok(());
         }
+        let is_imported = deposed.is_none() && self.imported.contains(address);
         let resource = Resource {
             actions: change.actions.clone(),
             reason: action_reason.clone(),
@@ -112,6 +87,7 @@ impl Visit for Reviewed {
             object: object(change)?,
             replace_paths: replace_paths(change),
             after: Planned::new(change.planned())?,
+            creation: is_imported.then(|| Creation::new(change.planned())).transpose()?,
             is_left: false,
         };
         self.resources.insert((address.clone(), deposed.clone()), resource);
@@ -164,6 +140,8 @@ struct Comparison<'a> {
     reviewed: Reviewed,
     done: &'a Done,
     differences: Differences,
+    /// The objects that the new plan does not import.
+    unimported: Imports,
 }
 
 impl Visit for Comparison<'_> {
@@ -225,6 +203,9 @@ impl Comparison<'_> {
                 self.differences.add(&format!("{address}:"), difference);
             }
         }
+        if let Some(address) = missing(&self.unimported) {
+            self.differences.add(&format!("{address}:"), NOT_IMPORTED);
+        }
         self.differences
     }
 
@@ -239,6 +220,18 @@ impl Comparison<'_> {
             return Ok((!is_old).then_some(difference));
         };
         reviewed.is_left = true;
+        let is_whole = deposed.is_none() && reviewed.actions == ["create"];
+        let imported = self.done.imports.get(address).filter(|_| is_whole);
+        if let Some(imported) = imported.filter(|_| !is(change, &["create"])) {
+            if change.importing.is_some() {
+                self.unimported.remove(address);
+            }
+            let difference = imported.difference(change)?;
+            return match &reviewed.creation {
+                Some(creation) if difference.is_none() => creation.difference(change),
+                _ => Ok(difference),
+            };
+        }
         let is_tainted = is_started
             && deposed.is_none()
             && changed.action_reason.as_deref() == Some("replace_because_tainted")
@@ -255,12 +248,7 @@ impl Comparison<'_> {
         {
             return Ok(Some(difference));
         }
-        let names = reviewed.after.differences(change.planned())?;
-        Ok(match names.as_slice() {
-            [] => None,
-            [name] if name.is_empty() => Some("its planned values differ".to_owned()),
-            names => Some(format!("its planned values differ in {}", names.join(", "))),
-        })
+        reviewed.differing_values(change)
     }
 
     /// Whether the object to delete is the one that the reviewed plan replaces after its successor is created.
@@ -273,6 +261,16 @@ impl Comparison<'_> {
 }
 
 impl Resource {
+    /// Which planned values differ.
+    fn differing_values(&self, change: &Change) -> serde_json::Result<Option<String>> {
+        let names = self.after.differences(change.planned())?;
+        Ok(match names.as_slice() {
+            [] => None,
+            [name] if name.is_empty() => Some("its planned values differ".to_owned()),
+            names => Some(format!("its planned values differ in {}", names.join(", "))),
+        })
+    }
+
     /// What differs but for the planned values.
     fn circumstances(&self, changed: &Changed) -> serde_json::Result<Option<String>> {
         let change = &changed.change;

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::io::{self, BufRead};
 
 use crate::report::Counts;
+use crate::run::apply::remainder::imported::Imports;
 use crate::tool::diagnostics::{Action, Phase, Progress, ProgressReader, each_line};
 
 /// What a run's apply has done so far.
@@ -13,6 +14,8 @@ pub(super) struct Done {
     pub(super) started: HashSet<String>,
     /// Those at which it has created one.
     pub(super) created: HashSet<String>,
+    /// Objects that exist, and that it imports.
+    pub(super) imports: Imports,
 }
 
 impl Done {
@@ -41,6 +44,11 @@ impl Done {
             Action::Create => {
                 self.created.insert(address);
                 counts.create += 1;
+            }
+            Action::Import => {
+                if let Some(imported) = self.imports.get_mut(&address) {
+                    imported.is_pending = false;
+                }
             }
             Action::Update => counts.update += 1,
             Action::Delete => counts.delete += 1,

@@ -202,6 +202,14 @@ pub(super) fn attribute<'a>(
     })
 }
 
+/// The elements of a list.
+pub(super) fn elements(list: &RawValue) -> serde_json::Result<Vec<&RawValue>> {
+    Ok(match shape(list)? {
+        Shape::List(elements) => elements,
+        _ => Vec::new(),
+    })
+}
+
 impl Planned {
     /// The value of a resource or an output. The attributes of an object are compared one by one, so that a difference
     /// has a name.

@@ -6,12 +6,14 @@ use datastore_api::Sha256;
 use fs_err as fs;
 use jiff::Timestamp;
 
+use crate::report::ledger::ImportState;
 use crate::report::{ApplyTry, Counts, Report};
 use crate::run::PLAN_FILE;
 use crate::run::Run;
 use crate::run::apply::errored_state::Places;
+use crate::run::apply::existing::Tried;
 use crate::run::apply::remainder::done::Done;
-use crate::run::apply::remainder::{Remainder, names};
+use crate::run::apply::remainder::{Imports, Remainder, names};
 use crate::run::error::RunError;
 use crate::run::prepare::Prepared;
 use crate::source::states::PushRecord;
@@ -36,14 +38,24 @@ struct Step {
     counts: Option<Counts>,
 }
 
+/// What follows a try that failed.
+enum Next {
+    /// Its errors are transient: a plan with these options, after a pause.
+    Retry(PlanOptions),
+    /// What it was to create exists, and is imported: a plan with these options, at once.
+    Import(PlanOptions, Imports),
+}
+
 impl Run<'_> {
-    /// Runs the tool's apply; again, as long as its errors are transient and what is left is a remainder of the plan.
+    /// Runs the tool's apply; again, as long as its errors are transient, or about objects that can be imported, and what is left
+    /// is a remainder of the plan.
     pub(in crate::run::apply) async fn apply_with_retries(
         &mut self,
         prepared: &mut Prepared,
         applying: &Applying<'_>,
     ) -> Result<(), RunError> {
-        let (mut tries, mut done) = (self.tries("apply"), Done::default());
+        let (mut tries, mut done, mut seen) =
+            (self.tries("apply"), Done::default(), Tried::default());
         let mut step = self.first_step();
         for number in 1.. {
             let logged = fs::metadata(self.log.path())?.len();
@@ -62,32 +74,82 @@ impl Run<'_> {
             });
             self.add_try(&step, applied, result.as_ref().err());
             let Err(error) = result else { break };
-            let options = match &error {
-                RunError::Tool { why, .. } if why.is_retryable => {
-                    self.options_of_rest(prepared, &done)
-                }
-                _ => return Err(error),
-            };
-            let options = match options {
-                Ok(options) => options,
-                Err(reason) => {
-                    let line = format!("the apply is not tried again: {reason}");
-                    tracing::warn!("{line}");
-                    return Err(self.log.line(&line).map_or_else(RunError::from, |()| error));
-                }
-            };
+            let next = self.next(prepared, &error, &mut done, &mut seen);
+            let Some(next) = Box::pin(next).await? else { return Err(error) };
             let mut failed = self.report.clone();
             (self.record_error)(&error, &mut failed);
-            let first = error.to_string();
-            self.before_retry(&mut tries, error).await?;
-            let next = self.next_step(prepared, applying, options, (&done, number), failed);
-            let next = Box::pin(next).await;
-            step = next.map_err(|cause| match cause {
-                cause if cause.is_stop() => cause,
-                cause => RunError::Rest { failed: first, cause: Box::new(cause) },
-            })?;
+            let at = (&done, number);
+            step = match next {
+                Next::Retry(options) => {
+                    let first = error.to_string();
+                    self.before_retry(&mut tries, error).await?;
+                    let next = self.next_step(prepared, applying, options, at, failed);
+                    Box::pin(next).await.map_err(|cause| match cause {
+                        cause if cause.is_stop() => cause,
+                        cause => RunError::Rest { failed: first, cause: Box::new(cause) },
+                    })?
+                }
+                Next::Import(options, imports) => {
+                    tries.follow_at_once();
+                    let next = self.next_step(prepared, applying, options, at, failed);
+                    let next = Box::pin(next).await;
+                    match self.accepted(&imports, next).await {
+                        Ok(step) => step,
+                        Err(cause) if cause.is_stop() => return Err(cause),
+                        Err(cause) => {
+                            self.refuse_imports(prepared, &imports, &cause).await?;
+                            return Err(error);
+                        }
+                    }
+                }
+            };
         }
         Ok(())
+    }
+
+    /// The next try, when the ledger says that the plan with these imports is accepted.
+    async fn accepted(
+        &self,
+        imports: &Imports,
+        next: Result<Step, RunError>,
+    ) -> Result<Step, RunError> {
+        let step = next?;
+        self.record_imports(imports, ImportState::Accepted, None).await?;
+        Ok(step)
+    }
+
+    /// What follows a try that failed with this error. `None`: nothing, and it is said why.
+    async fn next(
+        &mut self,
+        prepared: &mut Prepared,
+        error: &RunError,
+        done: &mut Done,
+        tried: &mut Tried,
+    ) -> Result<Option<Next>, RunError> {
+        let RunError::Tool { why, .. } = error else { return Ok(None) };
+        let existing = &why.existing;
+        if !why.is_retryable && existing.objects.is_empty() {
+            return Ok(None);
+        }
+        let options = match self.options_of_rest(prepared, done) {
+            Ok(options) => options,
+            Err(reason) => {
+                let line = format!("the apply is not tried again: {reason}");
+                tracing::warn!("{line}");
+                self.log.line(&line)?;
+                self.advise_imports(existing, &reason)?;
+                return Ok(None);
+            }
+        };
+        if why.is_retryable {
+            return Ok(Some(Next::Retry(options)));
+        }
+        let imports = self.begin_imports(prepared, existing, tried, &options).await?;
+        if imports.is_empty() {
+            return Ok(None);
+        }
+        done.imports.extend(imports.clone());
+        Ok(Some(Next::Import(options, imports)))
     }
 }
 
@@ -155,14 +217,15 @@ impl Run<'_> {
         self.refresh_cli_config(prepared)?;
         // Another apply of this layer may have left a state in the meantime.
         self.check_pushed(prepared, applying.name).await?;
-        let Some(reviewed) = self.report.plan.as_ref().map(|plan| plan.sha256) else {
+        let reviewed = self.report.plan.as_ref().map(|plan| plan.sha256);
+        if reviewed.is_none() && done.imports.is_empty() {
             self.open_try(None, failed, number).await?;
             self.keep_ahead(prepared, applying.sum);
             return Ok(Step { plan: None, options, sha256: None, counts: None });
-        };
+        }
         let remainder = self.plan_remainder(prepared, &options, done, number).await?;
         self.open_try(Some(&remainder), failed, number).await?;
-        self.report.retried.parent = Some(reviewed);
+        self.report.retried.parent = reviewed;
         self.keep_ahead(prepared, applying.sum);
         let Remainder { bin, sha256, counts, .. } = remainder;
         Ok(Step { plan: Some(bin), options, sha256: Some(sha256), counts: Some(counts) })

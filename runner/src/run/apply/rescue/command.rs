@@ -30,7 +30,8 @@ impl Run<'_> {
             (String::new(), refused)
         };
         // Of its own: the output of the apply stays.
-        let log = Log::create(self.scratch.join("rescue.log")).map_err(io)?;
+        let log = self.scratch.join("rescue.log");
+        let log = Log::create(log, &self.environment.redaction).map_err(io)?;
         let limit =
             self.job.limits.step_timeout.unwrap_or(LIMIT).min(self.time_left().unwrap_or(LIMIT));
         let limits = Limits { name, step: Some(limit), ..Limits::NONE };
@@ -44,7 +45,7 @@ impl Run<'_> {
         };
         let exit = exit.map_err(io)?;
         if name == "state push" {
-            self.report.add_step(name, exit.took, exit.code(), exit.rss_peak);
+            self.report.add_step(name, exit.took, exit.code(), &exit.used);
         }
         if exit.status.success() {
             return Ok(());

@@ -71,7 +71,7 @@ mod tests {
     #[tokio::test]
     async fn pushes_end_with_their_budget_and_uploads_with_the_grace_period() {
         let retry_timeout = Duration::from_mins(15);
-        let args = RetryArgs { retries: None, retry_timeout, rules: None };
+        let args = RetryArgs { retries: None, retry_timeout, rules: None, import_existing: false };
         let (retries, (_sender, signals)) = (Retries::new(&args), Signals::of_test());
         let mut pace = Pace::new(Duration::from_secs(20));
         for _ in 0..10 {

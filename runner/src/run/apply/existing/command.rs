@@ -1,0 +1,235 @@
+//! Imports of a run from their begin to their end. Tools that read `import {}` blocks change nothing before the plan with the
+//! import is applied. Older ones have only the command `import`, which changes the state before that plan: the ledger
+//! records it first, and a plan that is refused removes the object from the state again. After a kill the next run does.
+
+use std::io;
+
+use datastore_api::chain;
+
+use crate::process::text::clean;
+use crate::report::ledger::{ImportState, Ledger, StateBefore};
+use crate::run::Run;
+use crate::run::apply::existing::Tried;
+use crate::run::apply::remainder::Imports;
+use crate::run::artifacts::Artifacts;
+use crate::run::error::RunError;
+use crate::run::prepare::Prepared;
+use crate::tool::argv::PlanOptions;
+use crate::tool::diagnosis::ExistingObjects;
+
+impl Run<'_> {
+    /// Begins to import these objects. Without any: they are not imported, and it is said why.
+    pub(in crate::run::apply) async fn begin_imports(
+        &mut self,
+        prepared: &mut Prepared,
+        existing: &ExistingObjects,
+        tried: &mut Tried,
+        options: &PlanOptions,
+    ) -> Result<Imports, RunError> {
+        let begun = async {
+            let mut imports = self.imports(prepared, existing, tried).await?;
+            if imports.is_empty() {
+                return Ok(imports);
+            }
+            let addresses = imports.keys().map(|address| clean(address)).collect::<Vec<_>>();
+            let line = format!("importing what exists already: {}", addresses.join(", "));
+            tracing::warn!("{line}");
+            self.log.line(&line)?;
+            if prepared.tool().reads_import_blocks() {
+                self.record_imports(&imports, ImportState::Planned, None).await?;
+                return Ok(imports);
+            }
+            self.import_by_command(prepared, &imports, options).await?;
+            for imported in imports.values_mut() {
+                imported.is_pending = false;
+            }
+            Ok::<_, RunError>(imports)
+        };
+        match Box::pin(begun).await {
+            Err(error) if !error.is_stop() => {
+                self.advise_imports(existing, &chain(&error))?;
+                Ok(Imports::new())
+            }
+            begun => begun,
+        }
+    }
+
+    /// Says why none of these objects is imported, and how a person does it.
+    pub(in crate::run::apply) fn advise_imports(
+        &self,
+        existing: &ExistingObjects,
+        reason: &str,
+    ) -> Result<(), RunError> {
+        existing.objects.iter().try_for_each(|object| {
+            self.advise_import(&object.address, object.id.as_deref(), reason)
+        })
+    }
+
+    async fn import_by_command(
+        &mut self,
+        prepared: &mut Prepared,
+        imports: &Imports,
+        options: &PlanOptions,
+    ) -> Result<(), RunError> {
+        const NO_LEDGER: &str = "the tool has no import blocks, and without Plancha's datastore nothing could undo an \
+             import that is interrupted";
+        if !self.artifacts.as_ref().is_some_and(Artifacts::takes_other_files) {
+            return Err(io::Error::other(NO_LEDGER).into());
+        }
+        let reviewed = match self.report.plan {
+            Some(_) => Some(self.reviewed_json(prepared).await?),
+            None => None,
+        };
+        let options = &self.with_recorded_values(options, reviewed.as_deref())?;
+        for (address, imported) in imports {
+            let state = self.objects(prepared).await?.map_err(io::Error::other)?;
+            let only = Imports::from([(address.clone(), imported.clone())]);
+            let before = Some((state.lineage.as_str(), state.serial));
+            self.record_imports(&only, ImportState::Planned, before).await?;
+            let program = prepared.tool().import(address, &imported.id, options);
+            if let Err(error) = self.step("import", &program).await {
+                if !error.is_stop() {
+                    self.undo(prepared, imports).await?;
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// The plan with these imports cannot be applied, for this reason: nothing of them stays.
+    pub(in crate::run::apply) async fn refuse_imports(
+        &mut self,
+        prepared: &mut Prepared,
+        imports: &Imports,
+        cause: &RunError,
+    ) -> Result<(), RunError> {
+        let reason = chain(cause);
+        if !prepared.tool().reads_import_blocks() {
+            self.undo(prepared, imports).await?;
+        } else if let Err(error) = self.record_imports(imports, ImportState::Refused, None).await {
+            tracing::debug!("the ledger does not have that the import is refused: {error}");
+        }
+        for (address, imported) in imports {
+            self.advise_import(address, Some(&imported.id), &reason)?;
+        }
+        Ok(())
+    }
+
+    /// Removes those of these objects from the state that this run has imported by the command.
+    async fn undo(&mut self, prepared: &mut Prepared, imports: &Imports) -> Result<(), RunError> {
+        let state = self.objects(prepared).await?;
+        for (address, imported) in imports {
+            let is_there = state.as_ref().is_ok_and(|state| state.has_at(address, &imported.id));
+            if is_there && !self.forget(prepared, address).await? {
+                continue;
+            }
+            let only = Imports::from([(address.clone(), imported.clone())]);
+            if let Err(error) = self.record_imports(&only, ImportState::Refused, None).await {
+                tracing::warn!("the ledger does not have that an import was undone: {error}");
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the state forget an object that was imported. Otherwise it says how a person does it.
+    async fn forget(&mut self, prepared: &mut Prepared, address: &str) -> Result<bool, RunError> {
+        let removed = self.step("state rm", &prepared.tool().state_rm(address)).await;
+        let name = clean(address);
+        let (is_removed, line) = match removed {
+            Ok(()) => (true, format!("the import of {name} is undone: the state forgets it")),
+            Err(error) if error.is_stop() => return Err(error),
+            Err(error) => {
+                let reason = chain(&error);
+                let command = format!("terraform state rm '{name}'");
+                (false, format!("the import of {name} is not undone: {reason}; run `{command}`"))
+            }
+        };
+        tracing::warn!("{line}");
+        self.log.line(&line)?;
+        Ok(is_removed)
+    }
+
+    /// Undoes imports by the command that a killed run of this layer has left in the state. Nothing else may have changed the
+    /// state since.
+    pub(in crate::run) async fn undo_killed_imports(
+        &mut self,
+        prepared: &mut Prepared,
+    ) -> Result<(), RunError> {
+        if prepared.terragrunt.is_some() || prepared.tool().reads_import_blocks() {
+            return Ok(());
+        }
+        let Some(artifacts) = self.artifacts.clone().filter(Artifacts::takes_other_files) else {
+            return Ok(());
+        };
+        let read =
+            self.signals.or(artifacts.ledgers_of_layer()).await.map_err(RunError::Stopped)?;
+        let ledgers = match read {
+            Ok(ledgers) => ledgers,
+            Err(error) => {
+                let reason = chain(&error);
+                tracing::warn!("imports of killed runs are not looked for: {reason}");
+                return Ok(());
+            }
+        };
+        for mut ledger in ledgers {
+            let left = ledger.left_imports();
+            if !left.is_empty() {
+                self.undo_killed_import(prepared, &mut ledger, &left).await?;
+                if let Err(error) = artifacts.put_ledger_of(&ledger).await {
+                    tracing::warn!("the ledger does not have that an import was undone: {error}");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Undoes those that a killed run has left, and takes them out of its ledger.
+    async fn undo_killed_import(
+        &mut self,
+        prepared: &mut Prepared,
+        ledger: &mut Ledger,
+        left: &[(String, String, StateBefore)],
+    ) -> Result<(), RunError> {
+        let state = match self.objects(prepared).await? {
+            Ok(state) => state,
+            Err(reason) => {
+                tracing::warn!("the state cannot be searched for imports of killed runs: {reason}");
+                return Ok(());
+            }
+        };
+        let is_there =
+            |(address, id, _): &&(String, String, StateBefore)| state.has_at(address, id);
+        let there = left.iter().filter(is_there).map(|(address, ..)| address).collect::<Vec<_>>();
+        // Each import has raised the serial by one.
+        let first = left.iter().map(|(.., before)| before).min_by_key(|before| before.serial);
+        let is_last = first.is_some_and(|before| {
+            (before.lineage.is_empty() || before.lineage == state.lineage)
+                && before.serial + there.len() as u64 == state.serial
+        });
+        for (address, ..) in left {
+            let name = clean(address);
+            let run = format!("run {}/{}", ledger.run(), ledger.attempt());
+            let is_undone = if !there.contains(&address) {
+                true
+            } else if is_last {
+                let line = format!(
+                    "{run} was killed before a plan with its import of {name} was accepted"
+                );
+                tracing::warn!("{line}");
+                self.log.line(&line)?;
+                self.forget(prepared, address).await?
+            } else {
+                tracing::warn!(
+                    "{run} has imported {name}, and was killed; the state was changed since, so this is not undone: if \
+                     it is not to be there, run `terraform state rm '{name}'`"
+                );
+                false
+            };
+            if is_undone {
+                ledger.refuse_import(address);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,206 @@
+//! Whether a state has an object already.
+
+use std::fmt;
+use std::io::{self, BufRead as _, BufReader};
+use std::path::Path;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::source::regular;
+
+/// The attributes that may have an import ID.
+const IDENTIFYING: [&str; 5] = ["id", "arn", "name", "bucket", "self_link"];
+
+/// The version of the format since terraform 0.12.
+const VERSION: u64 = 4;
+
+/// A state, as far as it says which objects it has.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Objects {
+    version: u64,
+    pub(super) lineage: String,
+    pub(super) serial: u64,
+    resources: Vec<Resource>,
+    /// Tofu can encrypt a state.
+    encrypted_data: Option<IgnoredAny>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Resource {
+    module: String,
+    mode: String,
+    r#type: String,
+    name: String,
+    instances: Vec<Instance>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Instance {
+    index_key: Option<Value>,
+    attributes: Attributes,
+}
+
+/// The texts of the identifying attributes.
+#[derive(Debug, Default)]
+struct Attributes(Vec<(String, String)>);
+
+impl Objects {
+    /// Reads a state. Without any byte there is none.
+    pub(super) fn read(path: &Path) -> io::Result<Self> {
+        let mut file = BufReader::new(regular::open(path)?);
+        if file.fill_buf()?.is_empty() {
+            return Ok(Self::default());
+        }
+        let state = serde_json::from_reader::<_, Self>(file)?;
+        if state.encrypted_data.is_some() || state.version != VERSION {
+            return Err(io::Error::other("its format is not one that can be searched"));
+        }
+        Ok(state)
+    }
+
+    /// Whether an object of this type, or of any type where the ID is a path or an ARN, has this ID. Case does not count,
+    /// because some services ignore it.
+    pub(super) fn has(&self, kind: &str, id: &str) -> bool {
+        let is_global = id.contains(['/', ':']);
+        let managed = self.resources.iter().filter(|resource| resource.mode == "managed");
+        let may_be = managed.filter(|resource| is_global || base(&resource.r#type) == base(kind));
+        let mut attributes = may_be
+            .flat_map(|resource| &resource.instances)
+            .flat_map(|instance| &instance.attributes.0);
+        attributes.any(|(_, value)| {
+            value.eq_ignore_ascii_case(id)
+                || is_global
+                    && value
+                        .to_ascii_lowercase()
+                        .ends_with(&format!("/{}", id.to_ascii_lowercase()))
+        })
+    }
+}
+
+impl Objects {
+    /// Whether the state has this object at this address.
+    pub(super) fn has_at(&self, address: &str, id: &str) -> bool {
+        let managed = self.resources.iter().filter(|resource| resource.mode == "managed");
+        managed.into_iter().any(|resource| {
+            let Resource { module, r#type, name, instances, .. } = resource;
+            let dot = if module.is_empty() { "" } else { "." };
+            let start = format!("{module}{dot}{type}.{name}");
+            instances.iter().any(|instance| {
+                let index = instance.index_key.as_ref();
+                let index = index.map(|key| format!("[{key}]")).unwrap_or_default();
+                let has_id = || instance.attributes.0.iter().any(|(_, value)| value == id);
+                // The tool may quote a key in another way.
+                format!("{start}{index}") == address || address.starts_with(&start) && has_id()
+            })
+        })
+    }
+}
+
+/// A type without the version of its API: `kubernetes_secret_v1` is another name of `kubernetes_secret`.
+fn base(kind: &str) -> &str {
+    match kind.rsplit_once("_v") {
+        Some((base, version)) if version.bytes().all(|byte| byte.is_ascii_digit()) => base,
+        _ => kind,
+    }
+}
+
+impl<'de> Deserialize<'de> for Attributes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Names)
+    }
+}
+
+struct Names;
+
+impl<'de> Visitor<'de> for Names {
+    type Value = Attributes;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("attributes by name")
+    }
+
+    fn visit_unit<E>(self) -> Result<Attributes, E> {
+        Ok(Attributes::default())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Attributes, A::Error> {
+        let mut found = Vec::new();
+        while let Some(name) = map.next_key::<String>()? {
+            if !IDENTIFYING.contains(&&*name) {
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            }
+            let value = map.next_value::<Box<RawValue>>()?;
+            if let Ok(text) = serde_json::from_str::<String>(value.get()) {
+                found.push((name, text));
+            }
+        }
+        Ok(Attributes(found))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_is_found_by_its_id_at_any_address() {
+        let state = r#"{"version": 4, "serial": 3, "lineage": "l", "resources": [
+            {"mode": "managed", "type": "aws_iam_role", "name": "a", "instances": [
+                {"attributes": {"arn": "arn:aws:iam::1:role/x", "id": "x", "tags": {"id": "y"}}},
+                {"deposed": "0a1b2c3d", "attributes": {"id": "old"}}]},
+            {"mode": "data", "type": "aws_iam_role", "name": "d", "instances": [{"attributes": {"id": "read"}}]},
+            {"mode": "managed", "type": "kubernetes_secret_v1", "name": "s", "instances": [{"attributes": {"id": "n/s"}}]},
+            {"mode": "managed", "type": "google_compute_network", "name": "n", "instances": [
+                {"attributes": null},
+                {"attributes": {"id": 7, "self_link": "https://www.googleapis.com/compute/v1/projects/p/global/networks/n"}}]},
+            {"mode": "managed", "type": "azurerm_subnet", "name": "s", "instances": [
+                {"attributes": {"id": "/subscriptions/S/resourceGroups/G"}}]},
+            {"module": "module.m[\"k\"]", "mode": "managed", "type": "a_b", "name": "c", "instances": [
+                {"index_key": "l", "attributes": {"id": "i"}}, {"index_key": 0, "attributes": {"id": "j"}}]}
+        ]}"#;
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("state");
+        fs_err::write(&file, state).unwrap();
+        let objects = Objects::read(&file).unwrap();
+        assert_eq!((objects.serial, &*objects.lineage), (3, "l"));
+        for (kind, id, has) in [
+            ("aws_iam_role", "x", true),
+            ("aws_iam_role", "old", true),
+            ("aws_iam_role", "y", false),
+            ("aws_iam_role", "read", false),
+            ("aws_iam_user", "x", false),
+            ("aws_iam_user", "arn:aws:iam::1:role/x", true),
+            ("kubernetes_secret", "n/s", true),
+            ("google_compute_network", "projects/p/global/networks/n", true),
+            ("google_compute_network", "projects/p/global/networks/m", false),
+            ("azurerm_subnet", "/subscriptions/s/resourcegroups/g", true),
+            ("azurerm_other", "/subscriptions/S/resourceGroups/G", true),
+        ] {
+            assert_eq!(objects.has(kind, id), has, "{kind} {id}");
+        }
+        for (address, id, has) in [
+            ("aws_iam_role.a", "x", true),
+            ("aws_iam_role.a", "other", true),
+            ("aws_iam_role.b", "x", false),
+            ("module.m[\"k\"].a_b.c[\"l\"]", "i", true),
+            ("module.m[\"k\"].a_b.c[0]", "j", true),
+            ("module.m[\"k\"].a_b.c[1]", "k", false),
+            ("data.aws_iam_role.d", "read", false),
+        ] {
+            assert_eq!(objects.has_at(address, id), has, "{address} {id}");
+        }
+        fs_err::write(&file, "").unwrap();
+        assert!(!Objects::read(&file).unwrap().has("aws_iam_role", "x"));
+        for other in [r#"{"version": 3}"#, r#"{"encrypted_data": "x", "version": 4}"#, "{", "[]"] {
+            fs_err::write(&file, other).unwrap();
+            assert!(Objects::read(&file).is_err(), "{other}");
+        }
+    }
+}
