@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 use datastore_api::Sha256;
 use fs_err as fs;
@@ -124,6 +125,8 @@ pub(crate) struct Basis {
     record: Option<PlanRecord>,
     /// The commit, with `-dirty` where files differed from it.
     revision: Option<String>,
+    /// The first difference that was only a warning.
+    warned: Arc<OnceLock<String>>,
 }
 
 impl Basis {
@@ -156,7 +159,7 @@ impl Basis {
         let annotated = annotated.and_then(|layer| layer.annotation("plan-commit"));
         let annotated = annotated.map(str::to_owned);
         let revision = if job.pod { annotated.or(recorded) } else { recorded.or(annotated) };
-        let basis = Self { plan, chosen, record, revision };
+        let basis = Self { plan, chosen, record, revision, warned: Arc::default() };
         basis.check_place(here, job.source.directory().as_deref())?;
         basis.check_mocks(job)?;
         basis.check_tool(job)?;
@@ -469,9 +472,16 @@ impl Basis {
             Chosen::Strictly | Chosen::ByLayer => Err(error),
             Chosen::ByName | Chosen::ByFile | Chosen::ByController => {
                 tracing::warn!("{error}");
+                // Only the first one is kept.
+                let _known = self.warned.set(error.to_string());
                 Ok(())
             }
         }
+    }
+
+    /// How the code that is used here differs from the plan's, if that was only a warning.
+    pub(crate) fn warned_difference(&self) -> Option<&str> {
+        self.warned.get().map(String::as_str)
     }
 }
 

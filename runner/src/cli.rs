@@ -24,6 +24,7 @@ pub use environment::{Environment, GitHub, GitHubApp, MirrorVariables, Pod, Tenv
 pub(crate) use files::NamedFile;
 pub use identity::{DatastoreArgs, LayerArgs, RemoteArgs};
 pub use limits::LimitArgs;
+pub(crate) use limits::duration;
 use limits::time_limit;
 pub use preflight::{DoctorArgs, PreflightArgs, PreflightMode};
 pub use retries::{RetryArgs, SpoolArgs};
@@ -45,7 +46,7 @@ use clap::parser::ValueSource;
 use clap::{
     Arg, ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum,
 };
-use datastore_api::{Attempt, HumanDuration, InvalidDuration, Name, entry_point};
+use datastore_api::{Attempt, Name, entry_point};
 
 use crate::version::ToolName;
 
@@ -489,11 +490,6 @@ fn planning_tool(text: &str) -> Result<ToolName, String> {
             _ => Err(format!("`{text}` is not a valid tool: expected terraform or tofu")),
         },
     }
-}
-
-/// A duration with its unit, such as `90s`, `5m` or `30d`.
-pub(crate) fn duration(text: &str) -> Result<Duration, InvalidDuration> {
-    text.parse().map(|HumanDuration(duration)| duration)
 }
 
 #[cfg(test)]

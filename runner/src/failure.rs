@@ -235,7 +235,9 @@ impl From<&RunError> for Failure {
                 Self { message: chain(error), hint, ..Self::of_unsaved_state(cause) }
             }
             RunError::Rest { cause, .. } => Self::of_rest(error, cause),
-            RunError::NoRemainder(_) => Self::new(Kind::Integrity, error).with_hint(PLAN_AGAIN),
+            RunError::NoRemainder(_) | RunError::Changed(_) => {
+                Self::new(Kind::Integrity, error).with_hint(PLAN_AGAIN)
+            }
             RunError::Unpushed(unpushed) => Self::of_config(error, &unpushed.hint()),
             RunError::MissingState(lost) => Self::of_config(error, &lost.hint()),
             RunError::UnreadableDirectory(_) => Self::of_config(error, UNREADABLE_DIRECTORY),

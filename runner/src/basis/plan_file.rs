@@ -6,6 +6,7 @@ mod contents;
 mod msgpack;
 mod planned;
 mod protobuf;
+mod same_code;
 mod state;
 
 use std::io::{self, Write as _};
@@ -16,6 +17,7 @@ use tempfile::NamedTempFile;
 
 pub(crate) use contents::{Contents, ephemeral_variables, may_be_targeted};
 pub(crate) use planned::each_value;
+pub(crate) use same_code::other_code;
 pub(crate) use state::{StateVersion, version_in_plan};
 
 use crate::report::{PlanRecord, Report};

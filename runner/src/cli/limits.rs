@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-
-use crate::cli::duration;
+use datastore_api::{HumanDuration, InvalidDuration};
 
 /// Limits of time.
 #[derive(Clone, Copy, Debug, Default, Args)]
@@ -28,4 +27,9 @@ pub(super) fn time_limit(text: &str) -> Result<Duration, String> {
         Ok(Duration::ZERO) => Err("expected a duration of more than 0".to_owned()),
         duration => duration.map_err(|error| error.to_string()),
     }
+}
+
+/// A duration with its unit, such as `90s`, `5m` or `30d`.
+pub(crate) fn duration(text: &str) -> Result<Duration, InvalidDuration> {
+    text.parse().map(|HumanDuration(duration)| duration)
 }

@@ -20,7 +20,7 @@ use crate::report::{AppliedRecord, PlanReport};
 use crate::run::apply::errored_state::Places;
 pub(crate) use crate::run::apply::ledger::Recorder;
 use crate::run::apply::lock::RunLock;
-use crate::run::apply::remainder::Applying;
+use crate::run::apply::remainder::{Applying, Surroundings};
 use crate::run::artifacts::{Artifacts, StoredPlan};
 use crate::run::error::RunError;
 use crate::run::plan::renderings;
@@ -106,6 +106,7 @@ impl Run<'_> {
         self.compare_outside_files(choice.as_ref(), &code.workspace).await?;
         self.describe_order(&code.workspace, &Called::new()).await?;
         let mut prepared = self.initialize(code).await?;
+        let surroundings = self.surroundings(&prepared).await?;
         if let Some(choice) = &choice {
             self.compare(from, choice, &prepared).await?;
         }
@@ -117,10 +118,21 @@ impl Run<'_> {
             return self.record_earlier_apply(from, record).await;
         }
         self.check_planned_state(choice.as_ref().map(|choice| &choice.basis))?;
-        if let Some(choice) = &choice {
-            self.compare_state(choice, &prepared).await?;
-        }
-        self.apply(&mut prepared, sum, &locks).await
+        let surroundings = self.compare_last(choice.as_ref(), &prepared, surroundings).await?;
+        self.apply(&mut prepared, (sum, surroundings), &locks).await
+    }
+
+    /// Compares the state. What a try works with is unknown if the code is not that of the plan, which was only a warning.
+    async fn compare_last(
+        &mut self,
+        choice: Option<&Choice>,
+        prepared: &Prepared,
+        surroundings: Result<Surroundings, String>,
+    ) -> Result<Result<Surroundings, String>, RunError> {
+        let Some(choice) = choice else { return Ok(surroundings) };
+        self.compare_state(choice, prepared).await?;
+        let warned = choice.basis.warned_difference();
+        Ok(warned.map_or(surroundings, |difference| Err(difference.to_owned())))
     }
 
     /// Chooses the plan to apply, and compares everything that is known before the checkout.
@@ -203,7 +215,7 @@ impl Run<'_> {
     async fn apply(
         &mut self,
         prepared: &mut Prepared,
-        sum: Option<String>,
+        (sum, surroundings): (Option<String>, Result<Surroundings, String>),
         locks: &[RunLock],
     ) -> Result<(), RunError> {
         self.check_lost_state(prepared).await?;
@@ -221,7 +233,8 @@ impl Run<'_> {
         self.scratch.record_apply(&layer, &record)?;
         lock::record_apply(locks, &KilledApply::of_this_run(self.scratch, &layer, &record));
         self.keep_ahead(prepared, sum.as_deref());
-        let applying = Applying { places: &places, record, name: &name, sum: sum.as_deref() };
+        let (places, name, of_plan) = (&places, &*name, sum.as_deref());
+        let applying = Applying { places, record, name, sum: of_plan, surroundings };
         let kept = Box::pin(self.apply_with_retries(prepared, &applying)).await;
         if kept.is_err() {
             self.log.remove_output();

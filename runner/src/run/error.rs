@@ -109,6 +109,8 @@ pub(crate) enum RunError {
     #[error("a new plan differs from the reviewed one: {0}")]
     NoRemainder(Differences),
     #[error("{0}")]
+    Changed(String),
+    #[error("{0}")]
     Unpushed(Unpushed),
     #[error("{0}")]
     MissingState(MissingState),

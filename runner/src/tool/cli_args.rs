@@ -60,6 +60,17 @@ pub(crate) fn other_state_in(words: &[String]) -> Option<&'static str> {
     })
 }
 
+/// The files with values of variables that these arguments name.
+pub(crate) fn value_files(words: &[String]) -> impl Iterator<Item = &str> {
+    words.iter().enumerate().filter_map(|(index, word)| {
+        let name = word.strip_prefix("--").or_else(|| word.strip_prefix('-'))?;
+        match name.strip_prefix("var-file")? {
+            "" => words.get(index + 1).map(String::as_str),
+            value => value.strip_prefix('='),
+        }
+    })
+}
+
 /// Whether one of the variables of a run asks for JSON.
 pub(crate) fn asks_for_json(variables: &Inputs) -> bool {
     OF_RUN.into_iter().any(|variable| {

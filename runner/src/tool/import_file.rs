@@ -45,6 +45,11 @@ impl ImportFile {
         file.file.write_all(blocks.as_bytes())?;
         Ok(file)
     }
+
+    /// Its name in the directory.
+    pub(crate) fn name(&self) -> Option<String> {
+        Some(self.path.file_name()?.to_str()?.to_owned())
+    }
 }
 
 impl Drop for ImportFile {

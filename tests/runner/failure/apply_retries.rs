@@ -10,6 +10,8 @@ use support::{Ended, Fault, FaultyDatastore, Sandbox, TestDatastore, eventually}
 use crate::stored_run::StoredRun;
 use crate::{RUNNER, json};
 
+mod between_tries;
+
 pub(crate) const BROKEN: &str =
     "creating thing: read: connection reset by peer (please retry after 10ms)";
 const PLAN: &[&str] = &["plan", "--name", "x", "--run", "p"];
@@ -24,7 +26,7 @@ pub(crate) fn failing(times: usize, error: &str) -> Sandbox {
 }
 
 /// A module whose second resource fails with this error as often as the file `fails` has lines, and a terraform that gives it
-/// these words.
+/// these words. After a failed apply it runs the script `pause`, if there is one, when it has printed the state.
 pub(crate) fn failing_module(sandbox: &Sandbox, times: usize, error: &str) -> String {
     let script = format!(
         "#!/bin/sh
@@ -32,6 +34,11 @@ echo \"$*\" >> {calls}
 if [ $1 = plan ] && [ -e {hold} ]; then
     echo > {held}
     while [ -e {hold} ]; do sleep 0.05; done
+fi
+if [ $1 = state ] && [ -e {out} ] && [ -e {pause} ]; then
+    {terraform} \"$@\"
+    mv {pause} {pause}.ran
+    exec sh {pause}.ran > {pause}.out 2>&1
 fi
 case $1 in apply) ;; *) exec {terraform} \"$@\";; esac
 {terraform} \"$@\" > {out} 2>&1
@@ -44,6 +51,7 @@ exit $code
         terraform = support::on_path("terraform").unwrap().display(),
         out = sandbox.path("out").display(),
         kill = sandbox.path("kill").display(),
+        pause = sandbox.path("pause").display(),
         hold = sandbox.path("hold").display(),
         held = sandbox.path("held").display(),
     );
@@ -184,16 +192,14 @@ async fn rest_that_was_not_reviewed_is_not_applied() {
     let datastore = TestDatastore::memory().await;
     let sandbox = failing(1, BROKEN);
     let code = sandbox.read("main.tf");
-    // It changes its own code before it fails.
-    let changed = code.replace("input = terraform_data.second.id", "input = 7");
-    let more = "resource \"terraform_data\" \"more\" {}\n";
-    std::fs::write(sandbox.path("changed.tf"), format!("{changed}{more}")).unwrap();
-    let copy = format!(
-        "cp {} {}",
-        sandbox.path("changed.tf").display(),
-        sandbox.work().join("main.tf").display()
+    // It changes a file before it fails. The name of the file is computed, so that the runner does not know it.
+    let file = "trimspace(file(\"${path.module}/${terraform.workspace}.txt\"))";
+    let more = format!(
+        "resource \"terraform_data\" \"more\" {{\n  for_each = toset(split(\" \", {file}))\n}}\n"
     );
-    sandbox.write("main.tf", &code.replace("exit 1; }", &format!("{copy}; exit 1; }}")));
+    sandbox.write("default.txt", "one");
+    let change = "echo one more > default.txt; exit 1; }";
+    sandbox.write("main.tf", &(code.replace("exit 1; }", change) + &more));
     let run = |args: &[&str]| sandbox.run_with(&datastore.url, args);
     assert_eq!(run(PLAN).code, 0);
 
@@ -204,12 +210,12 @@ async fn rest_that_was_not_reviewed_is_not_applied() {
     for part in [
         "connection reset by peer",
         "what is left cannot be applied: a new plan differs from the reviewed one",
-        "terraform_data.more: create is not in the reviewed plan",
+        "terraform_data.more[\"more\"]: create is not in the reviewed plan",
         "what was applied is in the state; plan again",
     ] {
         assert!(ended.stderr.contains(part), "{part}: {}", ended.stderr);
     }
-    assert!(!ended.stderr.contains("terraform_data.third"), "7 was unknown: {}", ended.stderr);
+    assert!(!ended.stderr.contains("terraform_data.third:"), "{}", ended.stderr);
     let failed = report(&datastore, "a", 0).await;
     assert_eq!((&failed["exit"], &failed["class"]), (&9.into(), &"mismatch".into()));
     assert_eq!(StoredRun::new(&datastore, "default", "x", "a").names(1).await, [""; 0]);

@@ -9,11 +9,14 @@ mod imported;
 mod of_address;
 mod options;
 mod planned;
+mod state;
+mod surroundings;
 #[cfg(test)]
 mod tests;
 mod tries;
 mod variables;
 
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -23,8 +26,10 @@ use fs_err as fs;
 
 pub(super) use imported::{Imported, Imports};
 pub(super) use of_address::{is_same_creation, planned_id};
+pub(super) use surroundings::Surroundings;
 pub(super) use tries::Applying;
 
+use crate::basis::plan_file::{Contents, other_code};
 use crate::process::private_file;
 use crate::report::Counts;
 use crate::run::Run;
@@ -71,6 +76,7 @@ impl Run<'_> {
         let empty = || private_file(&bin).map(drop);
         let blocks = import_file(prepared, &done.imports)?;
         self.step_with_retries(prepared, "plan", empty, |tool| tool.plan(&bin, options)).await?;
+        let added = blocks.as_ref().and_then(ImportFile::name);
         drop(blocks);
         self.step_into("show json", &prepared.tool().show_json(&bin), &json).await?;
         self.redact_plan(&json).await;
@@ -89,12 +95,49 @@ impl Run<'_> {
         if !differences.is_empty() {
             return Err(RunError::NoRemainder(differences));
         }
+        if is_reviewed {
+            self.check_origin(prepared, &bin, added.as_deref())?;
+        }
         let sha256 = Upload::file(&bin).await?.sha256();
         let what = if is_reviewed { "what is left was reviewed" } else { "what is left" };
         let line = format!("{what}: {counts} (sha256 {sha256})");
         tracing::info!("{line}");
         self.log.line(&line)?;
         Ok(Remainder { bin, json, sha256, counts })
+    }
+
+    /// Refuses a new plan of other code, another workspace or another backend than those of the reviewed plan, as far as the
+    /// files of both contain them.
+    fn check_origin(
+        &self,
+        prepared: &Prepared,
+        new: &Path,
+        added: Option<&str>,
+    ) -> Result<(), RunError> {
+        let reviewed = self.scratch.join(PLAN_FILE);
+        if let Some(file) = other_code(&reviewed, new, added)? {
+            return Err(RunError::Changed(format!("{file} is not that of the reviewed plan")));
+        }
+        let read =
+            |plan: &Path| Contents::read(plan, &prepared.workspace.dir, &self.environment.backend);
+        let (Some(theirs), Some(ours)) = (read(&reviewed), read(new)) else { return Ok(()) };
+        let other = |what: &str, theirs: &dyn fmt::Display, ours: &dyn fmt::Display| {
+            let text = format!("the {what} is not that of the reviewed plan, {theirs}: {ours}");
+            Err(RunError::Changed(text))
+        };
+        if let (Some(theirs), Some(ours)) = (&theirs.workspace, &ours.workspace)
+            && theirs != ours
+        {
+            return other("workspace", theirs, ours);
+        }
+        match (&theirs.backend, &ours.backend) {
+            (Some(theirs), Some(ours))
+                if !theirs.agrees_with(ours) || theirs.is_other_file(ours) =>
+            {
+                other("backend", theirs, ours)
+            }
+            _ => Ok(()),
+        }
     }
 }
 

@@ -77,6 +77,11 @@ impl Retries {
         Self { limit: retries, timeout: retry_timeout, left: retry_timeout, rules }
     }
 
+    /// Whether a step may be run again after this many tries.
+    pub(in crate::run) fn has_left(&self, step: &str, tries: u32) -> bool {
+        tries <= self.limit.unwrap_or_else(|| budget(step))
+    }
+
     /// Reads the rules of `--rules`.
     pub(in crate::run) fn load_rules(&mut self, file: Option<&Path>) -> Result<(), ClassifyError> {
         if file.is_some() {

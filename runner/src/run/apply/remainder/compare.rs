@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
 use datastore_api::Sha256;
+use serde_json::value::RawValue;
 
 use crate::run::apply::remainder::differences::Differences;
-use crate::run::apply::remainder::document::{Change, Changed, Visit, read};
+use crate::run::apply::remainder::document::{Change, Changed, Prior, Visit, read};
 use crate::run::apply::remainder::done::Done;
 use crate::run::apply::remainder::imported::{Creation, Imports, NOT_IMPORTED, missing};
-use crate::run::apply::remainder::planned::{Planned, attribute, digest};
+use crate::run::apply::remainder::planned::{Planned, attribute, digest, insensitive};
 use crate::run::plan_summary::PlanError;
 
 /// Compares the output of `show -json` of two plans, of which the first was reviewed, and then partly applied by this run.
@@ -22,8 +23,10 @@ use crate::run::plan_summary::PlanError;
 ///   replacement that this run's apply has begun the other half may be left: the creation, or the deletion of the old object.
 /// * An object that this run imports, where the reviewed plan creates it, is kept or updated in place, with the planned values.
 /// * What the reviewed plan moves, imports, forgets or reads may be moved, imported, forgotten and read as it says.
-/// * A replacement that the new plan lacks must have been made by this run's apply: the reason for it may be lost.
-/// * Outputs have the same planned values.
+/// * What this run's apply has created or deleted to the end is not created or deleted again.
+/// * A creation or replacement that the new plan lacks must have been made by this run's apply: the reason for it may be lost.
+/// * What data sources have returned for the reviewed plan they return now, unless it is sensitive or tells of the request.
+/// * Variables have the same values, and outputs the same planned values.
 /// * Changes outside of the tool count where they change an action or a value. A plan that changes no resource has only those,
 ///   and is no remainder with them. Plans that invoke actions are not compared.
 pub(super) fn compare(
@@ -35,7 +38,8 @@ pub(super) fn compare(
     let mut plan = Reviewed { imported, ..Reviewed::default() };
     read(reviewed, &mut plan)?;
     let (differences, unimported) = (Differences::default(), done.imports.clone());
-    let mut comparison = Comparison { reviewed: plan, done, differences, unimported };
+    let variables = BTreeMap::new();
+    let mut comparison = Comparison { reviewed: plan, done, differences, unimported, variables };
     read(new, &mut comparison)?;
     Ok(comparison.finish())
 }
@@ -46,10 +50,16 @@ struct Reviewed {
     /// By address and key of a deposed object.
     resources: BTreeMap<(String, Option<String>), Resource>,
     outputs: BTreeMap<String, Output>,
+    variables: Variables,
+    /// The attributes of data sources that it has read, by address.
+    data: BTreeMap<String, BTreeMap<String, Sha256>>,
     invokes_actions: bool,
     /// The addresses of what this run imports.
     imported: BTreeSet<String>,
 }
+
+/// Digests of the values by name.
+type Variables = BTreeMap<String, Sha256>;
 
 #[derive(Debug)]
 struct Resource {
@@ -105,6 +115,16 @@ impl Visit for Reviewed {
         Ok(())
     }
 
+    fn variable(&mut self, name: String, value: &RawValue) -> serde_json::Result<()> {
+        self.variables.insert(name, digest(value)?);
+        Ok(())
+    }
+
+    fn data(&mut self, read: &Prior) -> serde_json::Result<()> {
+        self.data.insert(read.address.clone(), insensitive(read.values())?);
+        Ok(())
+    }
+
     fn drift(&mut self) {}
 
     fn action(&mut self) {
@@ -112,13 +132,27 @@ impl Visit for Reviewed {
     }
 }
 
+fn creates(actions: &[String]) -> bool {
+    actions.iter().any(|action| action == "create")
+}
+
 fn is(change: &Change, actions: &[&str]) -> bool {
     change.actions == actions
 }
 
 fn is_replacement(actions: &[String]) -> bool {
-    let has = |name: &str| actions.iter().any(|action| action == name);
-    has("delete") && has("create")
+    creates(actions) && actions.iter().any(|action| action == "delete")
+}
+
+/// Whether an attribute of a data source tells of the request, so that it differs in each: the session of a role, the date of
+/// an answer, a lease.
+fn is_of_request(kind: &str, attribute: &str) -> bool {
+    matches!(
+        (kind, attribute),
+        ("aws_caller_identity", "arn" | "user_id")
+            | ("http", "response_headers")
+            | (_, "lease_id" | "lease_start_time" | "lease_duration")
+    )
 }
 
 /// What identifies the object that a change begins with: its identity or ID, else all of its values.
@@ -142,6 +176,8 @@ struct Comparison<'a> {
     differences: Differences,
     /// The objects that the new plan does not import.
     unimported: Imports,
+    /// The variables of the new plan.
+    variables: Variables,
 }
 
 impl Visit for Comparison<'_> {
@@ -174,6 +210,26 @@ impl Visit for Comparison<'_> {
         Ok(())
     }
 
+    fn variable(&mut self, name: String, value: &RawValue) -> serde_json::Result<()> {
+        self.variables.insert(name, digest(value)?);
+        Ok(())
+    }
+
+    fn data(&mut self, read: &Prior) -> serde_json::Result<()> {
+        let Some(theirs) = self.reviewed.data.get(&read.address) else { return Ok(()) };
+        let ours = insensitive(read.values())?;
+        let names = theirs.keys().chain(ours.keys()).collect::<BTreeSet<_>>();
+        let is_other = |name: &&String| {
+            theirs.get(*name) != ours.get(*name) && !is_of_request(&read.kind, name)
+        };
+        let names = names.into_iter().filter(is_other).map(String::as_str).collect::<Vec<_>>();
+        if !names.is_empty() {
+            let difference = format!("what is read differs in {}", names.join(", "));
+            self.differences.add(&format!("{}:", read.address), &difference);
+        }
+        Ok(())
+    }
+
     fn drift(&mut self) {
         if self.reviewed.resources.is_empty() {
             let difference =
@@ -194,17 +250,25 @@ impl Comparison<'_> {
             self.differences.add("the plan", "invokes actions, which are not compared");
         }
         for ((address, _), resource) in &self.reviewed.resources {
-            let is_lost = is_replacement(&resource.actions)
+            let is_lost = creates(&resource.actions)
                 && !resource.is_left
-                && !self.done.created.contains(address);
+                && !self.done.created.contains(address)
+                && !self.done.imports.contains_key(address);
             if is_lost {
+                let is_replaced = is_replacement(&resource.actions);
+                let what = if is_replaced { "replacement" } else { "creation" };
                 let difference =
-                    "its reviewed replacement was not made, and is not planned any more";
-                self.differences.add(&format!("{address}:"), difference);
+                    format!("its reviewed {what} was not made, and is not planned any more");
+                self.differences.add(&format!("{address}:"), &difference);
             }
         }
         if let Some(address) = missing(&self.unimported) {
             self.differences.add(&format!("{address}:"), NOT_IMPORTED);
+        }
+        let (theirs, ours) = (&self.reviewed.variables, &self.variables);
+        let names = theirs.keys().chain(ours.keys()).collect::<BTreeSet<_>>();
+        for name in names.into_iter().filter(|name| theirs.get(*name) != ours.get(*name)) {
+            self.differences.add(&format!("variable {name}:"), "its value differs");
         }
         self.differences
     }
@@ -212,8 +276,20 @@ impl Comparison<'_> {
     /// Why the change of a resource is none of the reviewed plan.
     fn difference(&mut self, changed: &Changed) -> serde_json::Result<Option<String>> {
         let Changed { address, deposed, change, .. } = changed;
-        let is_started = self.done.started.contains(address);
+        let (done, is_started) = (self.done, self.done.started.contains(address));
+        if deposed.is_none() && creates(&change.actions) && done.created.contains(address) {
+            return Ok(Some(
+                "a failed try has created it, and it is to be created again".to_owned(),
+            ));
+        }
         let key = (address.clone(), deposed.clone());
+        let is_deleted = done.deleted.contains(&key);
+        if is_deleted && is(change, &["delete"]) {
+            return Ok(Some(
+                "a failed try has deleted it, and it is to be deleted again".to_owned(),
+            ));
+        }
+        let object = object(change)?;
         let Some(reviewed) = self.reviewed.resources.get_mut(&key) else {
             let is_old = is_started && is(change, &["delete"]) && self.is_replaced(changed)?;
             let difference = format!("{} is not in the reviewed plan", shown(&change.actions));
@@ -232,11 +308,16 @@ impl Comparison<'_> {
                 _ => Ok(difference),
             };
         }
-        let is_tainted = is_started
+        let is_tainted = done.creating.contains(address)
             && deposed.is_none()
+            && object != reviewed.object
             && changed.action_reason.as_deref() == Some("replace_because_tainted")
             && is_replacement(&change.actions)
-            && (is_replacement(&reviewed.actions) || reviewed.actions == ["create"]);
+            && creates(&reviewed.actions);
+        if is_deleted && !is_tainted && is_replacement(&change.actions) {
+            let difference = "a failed try has deleted its object, and it is to be replaced again";
+            return Ok(Some(difference.to_owned()));
+        }
         let is_half = is_started && is(change, &["create"]) && is_replacement(&reviewed.actions);
         if reviewed.actions != change.actions && !is_tainted && !is_half {
             let (theirs, ours) = (shown(&reviewed.actions), shown(&change.actions));

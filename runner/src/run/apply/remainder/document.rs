@@ -42,6 +42,29 @@ pub(super) struct Change {
     pub(super) importing: Option<Box<RawValue>>,
 }
 
+/// A resource in the state of which the plan was made.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Prior {
+    pub(super) address: String,
+    mode: String,
+    #[serde(rename = "type")]
+    pub(super) kind: String,
+    values: Option<Box<RawValue>>,
+    sensitive_values: Option<Box<RawValue>>,
+}
+
+impl Prior {
+    fn is_data(&self) -> bool {
+        self.mode == "data"
+    }
+
+    pub(super) fn values(&self) -> Value<'_> {
+        let (known, sensitive) = (self.values.as_deref(), self.sensitive_values.as_deref());
+        Value { known, unknown: None, sensitive }
+    }
+}
+
 impl Changed {
     /// The address before, if the resource is moved.
     pub(super) fn moved_from(&self) -> Option<&str> {
@@ -68,6 +91,10 @@ impl Change {
 pub(super) trait Visit {
     fn resource(&mut self, changed: &Changed) -> serde_json::Result<()>;
     fn output(&mut self, name: &str, change: &Change) -> serde_json::Result<()>;
+    /// The value of a variable of the root module.
+    fn variable(&mut self, name: String, value: &RawValue) -> serde_json::Result<()>;
+    /// A data source that was read for the plan.
+    fn data(&mut self, read: &Prior) -> serde_json::Result<()>;
     /// A change that was made outside of the tool.
     fn drift(&mut self);
     /// An action that the apply invokes.
@@ -106,6 +133,11 @@ impl<'de, V: Visit> Visitor<'de> for Document<'_, V> {
                 "format_version" => *self.format_version = map.next_value()?,
                 "resource_changes" => {
                     map.next_value_seed(list(|changed: Changed| visit.resource(&changed)))?;
+                }
+                "variables" => map.next_value_seed(Variables(&mut *visit))?,
+                "prior_state" => {
+                    let way = &["values", "root_module"];
+                    map.next_value_seed(Module { way, visit: &mut *visit })?;
                 }
                 "output_changes" => map.next_value_seed(Outputs(&mut *visit))?,
                 "resource_drift" => map.next_value_seed(list(|_: IgnoredAny| {
@@ -185,6 +217,107 @@ impl<'de, V: Visit> Visitor<'de> for Outputs<'_, V> {
         while let Some((name, change)) = map.next_entry::<String, Change>()? {
             self.0.output(&name, &change).map_err(A::Error::custom)?;
         }
+        Ok(())
+    }
+}
+
+/// The values of variables by name, or null.
+struct Variables<'a, V>(&'a mut V);
+
+impl<'de, V: Visit> DeserializeSeed<'de> for Variables<'_, V> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de, V: Visit> Visitor<'de> for Variables<'_, V> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("variables by name")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some((name, value)) = map.next_entry::<String, Box<RawValue>>()? {
+            self.0.variable(name, &value).map_err(A::Error::custom)?;
+        }
+        Ok(())
+    }
+}
+
+/// The resources of a module and of those that it calls. `way`: the names that lead to it.
+struct Module<'a, V> {
+    way: &'static [&'static str],
+    visit: &'a mut V,
+}
+
+impl<'de, V: Visit> DeserializeSeed<'de> for Module<'_, V> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de, V: Visit> Visitor<'de> for Module<'_, V> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a module with its resources")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let Self { way, visit } = self;
+        while let Some(key) = map.next_key::<String>()? {
+            match (way, key.as_str()) {
+                ([next, way @ ..], key) if key == *next => {
+                    map.next_value_seed(Module { way, visit: &mut *visit })?;
+                }
+                ([], "resources") => map.next_value_seed(list(|resource: Prior| {
+                    if resource.is_data() { visit.data(&resource) } else { Ok(()) }
+                }))?,
+                ([], "child_modules") => map.next_value_seed(Modules(&mut *visit))?,
+                _ => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The modules that a module calls, or null.
+struct Modules<'a, V>(&'a mut V);
+
+impl<'de, V: Visit> DeserializeSeed<'de> for Modules<'_, V> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de, V: Visit> Visitor<'de> for Modules<'_, V> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of modules")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        while list.next_element_seed(Module { way: &[], visit: &mut *self.0 })?.is_some() {}
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! What an apply has done so far, by the lines that the tool prints.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, BufRead};
 
 use crate::report::Counts;
@@ -16,6 +16,12 @@ pub(super) struct Done {
     pub(super) created: HashSet<String>,
     /// Objects that exist, and that it imports.
     pub(super) imports: Imports,
+    /// Those at which it has started to create one.
+    pub(super) creating: HashSet<String>,
+    /// Those of which it has deleted the object, or the object that was deposed under this key.
+    pub(super) deleted: HashSet<(String, Option<String>)>,
+    /// By address the objects that the last try has begun to delete.
+    deleting: HashMap<String, Vec<Option<String>>>,
 }
 
 impl Done {
@@ -23,6 +29,7 @@ impl Done {
     /// been run twice.
     pub(super) fn add(&mut self, output: impl BufRead, may_repeat: bool) -> io::Result<Counts> {
         let (mut reader, mut counts) = (ProgressReader::new(may_repeat), Counts::default());
+        self.deleting.clear();
         each_line(output, |line| {
             if let Some(progress) = reader.line(line) {
                 self.add_progress(progress, &mut counts);
@@ -32,11 +39,17 @@ impl Done {
     }
 
     fn add_progress(&mut self, progress: Progress, counts: &mut Counts) {
-        let Progress { address, action, phase, .. } = progress;
+        let Progress { address, deposed, action, phase, .. } = progress;
         if !action.changes() {
             return;
         }
+        if phase == Phase::Started && action == Action::Delete {
+            self.deleting.entry(address.clone()).or_default().push(deposed.clone());
+        }
         if phase != Phase::Completed {
+            if action == Action::Create {
+                self.creating.insert(address.clone());
+            }
             self.started.insert(address);
             return;
         }
@@ -51,8 +64,23 @@ impl Done {
                 }
             }
             Action::Update => counts.update += 1,
-            Action::Delete => counts.delete += 1,
+            Action::Delete => {
+                self.add_deleted(address, deposed);
+                counts.delete += 1;
+            }
             _ => {}
         }
+    }
+
+    /// Adds an object that is deleted. The tool may leave out its key, and then only the beginning of the deletion says
+    /// which object it is.
+    fn add_deleted(&mut self, address: String, deposed: Option<String>) {
+        let key = match self.deleting.get(&address).map(Vec::as_slice) {
+            Some([key]) if deposed.is_none() => key.clone(),
+            // Which one is not known.
+            Some([_, _, ..]) if deposed.is_none() => return,
+            _ => deposed,
+        };
+        self.deleted.insert((address, key));
     }
 }

@@ -146,16 +146,19 @@ impl<'a> Value<'a> {
     /// The digest of a value of which everything is known.
     fn digest(self) -> serde_json::Result<Sha256> {
         let mut text = Vec::new();
-        self.write(&mut text, 0)?;
+        self.write(&mut text, true, 0)?;
         Ok(Sha256::of(&text))
     }
 
-    /// Writes the value with its marks, the names in one order.
-    fn write(self, text: &mut Vec<u8>, depth: usize) -> serde_json::Result<()> {
+    /// Writes the value with its marks, the names in one order. `all`: with what is sensitive.
+    fn write(self, text: &mut Vec<u8>, all: bool, depth: usize) -> serde_json::Result<()> {
         let depth = deeper(depth)?;
         let (is_sensitive, value) = self.marked();
         if is_sensitive {
             text.push(b'!');
+            if !all {
+                return Ok(());
+            }
         }
         if value.is_null() {
             text.extend_from_slice(b"null");
@@ -167,7 +170,7 @@ impl<'a> Value<'a> {
                 for (name, part) in parts {
                     serde_json::to_writer(&mut *text, &name)?;
                     text.push(b':');
-                    part.write(text, depth)?;
+                    part.write(text, all, depth)?;
                     text.push(b',');
                 }
                 text.push(b'}');
@@ -175,7 +178,7 @@ impl<'a> Value<'a> {
             Parts::List(parts) => {
                 text.push(b'[');
                 for part in parts {
-                    part.write(text, depth)?;
+                    part.write(text, all, depth)?;
                     text.push(b',');
                 }
                 text.push(b']');
@@ -189,6 +192,21 @@ impl<'a> Value<'a> {
 /// The digest of a document.
 pub(super) fn digest(value: &RawValue) -> serde_json::Result<Sha256> {
     Value { known: Some(value), ..Value::default() }.digest()
+}
+
+/// Digests of the attributes of an object, without what is sensitive in them.
+pub(super) fn insensitive(object: Value<'_>) -> serde_json::Result<BTreeMap<String, Sha256>> {
+    let (is_sensitive, inner) = object.marked();
+    let parts = match inner.parts()? {
+        Parts::Object(parts) if !is_sensitive => parts,
+        _ => return Ok(BTreeMap::new()),
+    };
+    let digest = |(name, part): (Cow<'_, str>, Value<'_>)| {
+        let mut text = Vec::new();
+        part.write(&mut text, false, 0)?;
+        Ok((name.into_owned(), Sha256::of(&text)))
+    };
+    parts.into_iter().map(digest).collect()
 }
 
 /// One attribute of an object.

@@ -69,9 +69,16 @@ fn tainted_object_that_the_apply_has_not_started_is_a_difference() {
             &done,
         )
     };
+    let first = "terraform_data.first: Creation complete after 0s [id=1]\n";
     assert_eq!(
-        compared("created", "terraform_data.other: Creating...\n"),
+        compared("created", &format!("terraform_data.other: Creating...\n{first}")),
         "terraform_data.failing: replace is planned, and create was reviewed"
+    );
+    // The tool has told that it is whole: somebody else has tainted it.
+    let whole = "terraform_data.failing: Creation complete after 0s [id=1]\n";
+    assert_eq!(
+        compared("created", &format!("terraform_data.failing: Creating...\n{first}{whole}")),
+        "terraform_data.failing: a failed try has created it, and it is to be created again"
     );
     let quoted = "terraform_data.x (local-exec): terraform_data.failing: Creating...\n";
     assert_ne!(compared("created", quoted), "", "a provisioner prints it");
@@ -261,6 +268,162 @@ fn moves_imports_and_reads_are_compared_with_the_reviewed_ones() {
     ] {
         assert_eq!(differences(&reviewed, &new, &Done::default()), difference, "{new}");
     }
+}
+
+/// A plan of changes, each an address, its key of a deposed object, its actions, its reason and the ID of its object.
+fn plan(changes: &[(&str, &str, &[&str], &str, &str)]) -> String {
+    let change = |(address, deposed, actions, reason, id): &(_, &str, &[&str], _, &str)| {
+        let before = if id.is_empty() { "null".into() } else { serde_json::json!({ "id": id }) };
+        serde_json::json!({
+            "address": address,
+            "deposed": Some(deposed).filter(|key| !key.is_empty()),
+            "action_reason": reason,
+            "change": { "actions": actions, "before": before, "after": { "x": 1 } },
+        })
+    };
+    let changes = changes.iter().map(change).collect::<Vec<_>>();
+    serde_json::json!({ "format_version": "1.2", "resource_changes": changes }).to_string()
+}
+
+#[test]
+fn what_a_try_has_completed_is_not_done_again() {
+    let (create, delete, update) = (&["create"][..], &["delete"][..], &["update"][..]);
+    let replace = &["delete", "create"][..];
+    let created = "a.b: Creating...\na.b: Creation complete after 1s [id=2]\n";
+    let deleted = "a.b: Destroying... [id=1]\na.b: Destruction complete after 1s\n";
+    let updated = "a.b: Modifying... [id=1]\na.b: Modifications complete after 1s [id=1]\n";
+    let half = format!("{deleted}a.b: Creating...\n");
+    let whole = format!("{deleted}{created}");
+    let again = |what: &str| format!("a.b: a failed try has {what}");
+    let made = again("created it, and it is to be created again");
+    for (output, reviewed, new, expected) in [
+        ("a.b: Creating...\n", (create, "", ""), (create, "", ""), ""),
+        (created, (create, "", ""), (create, "", ""), &made),
+        (created, (create, "", ""), (replace, "replace_because_tainted", "2"), &made),
+        (
+            deleted,
+            (delete, "", "1"),
+            (delete, "", "1"),
+            &again("deleted it, and it is to be deleted again"),
+        ),
+        (updated, (update, "", "1"), (update, "", "1"), ""),
+        (deleted, (replace, "", "1"), (create, "", ""), ""),
+        (&half, (replace, "", "1"), (replace, "replace_because_tainted", "2"), ""),
+        (
+            deleted,
+            (replace, "", "1"),
+            (replace, "", "1"),
+            &again("deleted its object, and it is to be replaced again"),
+        ),
+        (
+            &half,
+            (replace, "", "1"),
+            (replace, "replace_because_tainted", "1"),
+            &again("deleted its object, and it is to be replaced again"),
+        ),
+        (&whole, (replace, "", "1"), (create, "", ""), &made),
+        (&whole, (replace, "", "1"), (replace, "replace_because_tainted", "2"), &made),
+        // It was not this run that has created the tainted object.
+        (
+            deleted,
+            (replace, "", "1"),
+            (replace, "replace_because_tainted", "2"),
+            &again("deleted its object, and it is to be replaced again"),
+        ),
+    ] {
+        let of = |(actions, reason, id)| plan(&[("a.b", "", actions, reason, id)]);
+        let found = differences(&of(reviewed), &of(new), &done_by(output));
+        assert_eq!(found, expected, "{output} {reviewed:?} {new:?}");
+    }
+}
+
+/// The tool names the key of a deposed object where it begins to delete it, and not where it has.
+#[test]
+fn deposed_object_and_its_successor_are_told_apart() {
+    let begun = "a.b (deposed object 1): Destroying... [id=1]\n";
+    let deleted = format!("{begun}a.b: Destruction complete after 1s\n");
+    let both = format!("a.b: Destroying... [id=2]\n{deleted}");
+    let reviewed = plan(&[("a.b", "", &["delete"], "", "2"), ("a.b", "1", &["delete"], "", "1")]);
+    for (output, current, deposed) in [
+        (begun, "", ""),
+        (
+            &deleted,
+            "",
+            "a.b (deposed object 1): a failed try has deleted it, and it is to be deleted again",
+        ),
+        (&both, "", ""),
+    ] {
+        let of = |key, id| plan(&[("a.b", key, &["delete"], "", id)]);
+        let found = |new: &str| differences(&reviewed, new, &done_by(output));
+        assert_eq!(found(&of("", "2")), current, "{output}");
+        assert_eq!(found(&of("1", "1")), deposed, "{output}");
+    }
+}
+
+#[test]
+fn reviewed_creation_that_is_neither_made_nor_planned_is_a_difference() {
+    let reviewed = plan(&[
+        ("a.b", "", &["create"], "", ""),
+        ("a.c", "", &["update"], "", "1"),
+        ("a.d", "", &["delete"], "", "1"),
+        ("a.e", "", &["read"], "", ""),
+    ]);
+    let found = differences(&reviewed, &plan(&[]), &Done::default());
+    assert_eq!(found, "a.b: its reviewed creation was not made, and is not planned any more");
+    let done = done_by("a.b: Creation complete after 0s [id=1]\n");
+    assert_eq!(differences(&reviewed, &plan(&[]), &done), "");
+}
+
+#[test]
+fn variables_have_the_same_values() {
+    let plan = |values: &str| format!("{{\"format_version\":\"1.2\",\"variables\":{values}}}");
+    let one = plan(r#"{"v":{"value":{"a":1,"b":"secret"}}}"#);
+    let reordered = plan(r#"{"v":{"value":{"b":"secret", "a": 1}}}"#);
+    for (reviewed, new, difference) in [
+        (&one, &reordered, ""),
+        (&plan("null"), &plan("{}"), ""),
+        (&one, &plan(r#"{"v":{"value":{"a":1,"b":"other"}}}"#), "variable v: its value differs"),
+        (&one, &plan("{}"), "variable v: its value differs"),
+        (&plan("{}"), &one, "variable v: its value differs"),
+    ] {
+        assert_eq!(&differences(reviewed, new, &Done::default()), difference, "{new}");
+    }
+}
+
+#[test]
+fn data_sources_return_what_was_reviewed_but_for_what_is_sensitive_or_of_the_request() {
+    let plan = |kind: &str, values: &str| {
+        let data = format!(
+            r#"{{"address":"module.m.data.{kind}.x","mode":"data","type":"{kind}","values":{values},"sensitive_values":{{"secret":true,"out":{{"s":true}}}}}}"#
+        );
+        let managed = r#"{"address":"a.b","mode":"managed","values":{"v":1}}"#;
+        format!(
+            r#"{{"format_version":"1.2","prior_state":{{"format_version":"1.0","values":{{"root_module":{{"resources":[{managed}],"child_modules":[{{"resources":[{data}]}}]}}}}}}}}"#
+        )
+    };
+    let one = r#"{"v":1,"secret":"a","out":{"s":"a","o":[1]},"arn":"x","lease_id":"1"}"#;
+    for (kind, from, to, names) in [
+        ("y", "\"v\":1", "\"v\":1", ""),
+        ("y", "\"v\":1", "\"v\":2", "v"),
+        ("y", "\"secret\":\"a\"", "\"secret\":\"b\"", ""),
+        ("y", "\"s\":\"a\"", "\"s\":\"b\"", ""),
+        ("y", "[1]", "[2]", "out"),
+        ("y", "\"x\"", "\"y\"", "arn"),
+        ("aws_caller_identity", "\"x\"", "\"y\"", ""),
+        ("y", "\"lease_id\":\"1\"", "\"lease_id\":\"2\"", ""),
+        ("y", "\"v\":1,", "", "v"),
+    ] {
+        let (reviewed, new) = (plan(kind, one), plan(kind, &one.replace(from, to)));
+        let found = differences(&reviewed, &new, &Done::default());
+        let expected = match names {
+            "" => String::new(),
+            names => format!("module.m.data.{kind}.x: what is read differs in {names}"),
+        };
+        assert_eq!(found, expected, "{kind} {from} {to}");
+    }
+    let unread = r#"{"format_version":"1.2","prior_state":null}"#;
+    assert_eq!(differences(unread, &plan("y", one), &Done::default()), "");
+    assert_eq!(differences(&plan("y", one), unread, &Done::default()), "");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use datastore_api::Sha256;
 use fs_err as fs;
 use jiff::Timestamp;
 
+use crate::basis::plan_file::StateVersion;
 use crate::report::ledger::ImportState;
 use crate::report::{ApplyTry, Counts, Report};
 use crate::run::PLAN_FILE;
@@ -13,7 +14,7 @@ use crate::run::Run;
 use crate::run::apply::errored_state::Places;
 use crate::run::apply::existing::Tried;
 use crate::run::apply::remainder::done::Done;
-use crate::run::apply::remainder::{Imports, Remainder, names};
+use crate::run::apply::remainder::{Imports, Remainder, Surroundings, names};
 use crate::run::error::RunError;
 use crate::run::prepare::Prepared;
 use crate::source::states::PushRecord;
@@ -27,6 +28,8 @@ pub(in crate::run::apply) struct Applying<'a> {
     pub(in crate::run::apply) name: &'a str,
     /// The value for `apply-sum`.
     pub(in crate::run::apply) sum: Option<&'a str>,
+    /// What the first try worked with. `Err`: why it is the only one.
+    pub(in crate::run::apply) surroundings: Result<Surroundings, String>,
 }
 
 /// What one try applies.
@@ -38,12 +41,14 @@ struct Step {
     counts: Option<Counts>,
 }
 
-/// What follows a try that failed.
-enum Next {
-    /// Its errors are transient: a plan with these options, after a pause.
-    Retry(PlanOptions),
-    /// What it was to create exists, and is imported: a plan with these options, at once.
-    Import(PlanOptions, Imports),
+/// What follows a try that failed: a plan.
+struct Next {
+    options: PlanOptions,
+    /// What the first try worked with.
+    surroundings: Surroundings,
+    /// What the failed try was to create, and what is imported: the plan follows at once. Without: the errors are transient,
+    /// and it follows after a pause.
+    imports: Option<Imports>,
 }
 
 impl Run<'_> {
@@ -74,34 +79,34 @@ impl Run<'_> {
             });
             self.add_try(&step, applied, result.as_ref().err());
             let Err(error) = result else { break };
-            let next = self.next(prepared, &error, &mut done, &mut seen);
+            let next = self.next(prepared, applying, &error, (&mut done, &mut seen));
             let Some(next) = Box::pin(next).await? else { return Err(error) };
             let mut failed = self.report.clone();
             (self.record_error)(&error, &mut failed);
-            let at = (&done, number);
-            step = match next {
-                Next::Retry(options) => {
-                    let first = error.to_string();
-                    self.before_retry(&mut tries, error).await?;
-                    let next = self.next_step(prepared, applying, options, at, failed);
-                    Box::pin(next).await.map_err(|cause| match cause {
-                        cause if cause.is_stop() => cause,
-                        cause => RunError::Rest { failed: first, cause: Box::new(cause) },
-                    })?
-                }
-                Next::Import(options, imports) => {
-                    tries.follow_at_once();
-                    let next = self.next_step(prepared, applying, options, at, failed);
-                    let next = Box::pin(next).await;
-                    match self.accepted(&imports, next).await {
-                        Ok(step) => step,
-                        Err(cause) if cause.is_stop() => return Err(cause),
-                        Err(cause) => {
-                            self.refuse_imports(prepared, &imports, &cause).await?;
-                            return Err(error);
-                        }
+            let may_follow = next.imports.is_some() || self.retries.has_left("apply", number);
+            let left = if may_follow { self.pull_version(prepared).await? } else { None };
+            let known = (&done, left.as_ref());
+            let imports = next.imports.clone();
+            step = if let Some(imports) = imports {
+                tries.follow_at_once();
+                let next = self.next_step(prepared, applying, next, known, (failed, number));
+                let next = Box::pin(next).await;
+                match self.accepted(&imports, next).await {
+                    Ok(step) => step,
+                    Err(cause) if cause.is_stop() => return Err(cause),
+                    Err(cause) => {
+                        self.refuse_imports(prepared, &imports, &cause).await?;
+                        return Err(error);
                     }
                 }
+            } else {
+                let first = error.to_string();
+                self.before_retry(&mut tries, error).await?;
+                let next = self.next_step(prepared, applying, next, known, (failed, number));
+                Box::pin(next).await.map_err(|cause| match cause {
+                    cause if cause.is_stop() => cause,
+                    cause => RunError::Rest { failed: first, cause: Box::new(cause) },
+                })?
             };
         }
         Ok(())
@@ -122,17 +127,19 @@ impl Run<'_> {
     async fn next(
         &mut self,
         prepared: &mut Prepared,
+        applying: &Applying<'_>,
         error: &RunError,
-        done: &mut Done,
-        tried: &mut Tried,
+        (done, tried): (&mut Done, &mut Tried),
     ) -> Result<Option<Next>, RunError> {
         let RunError::Tool { why, .. } = error else { return Ok(None) };
         let existing = &why.existing;
         if !why.is_retryable && existing.objects.is_empty() {
             return Ok(None);
         }
-        let options = match self.options_of_rest(prepared, done) {
-            Ok(options) => options,
+        let options = self.options_of_rest(prepared, done);
+        let known = options.and_then(|options| Ok((options, applying.surroundings.clone()?)));
+        let (options, surroundings) = match known {
+            Ok(known) => known,
             Err(reason) => {
                 let line = format!("the apply is not tried again: {reason}");
                 tracing::warn!("{line}");
@@ -142,14 +149,14 @@ impl Run<'_> {
             }
         };
         if why.is_retryable {
-            return Ok(Some(Next::Retry(options)));
+            return Ok(Some(Next { options, surroundings, imports: None }));
         }
         let imports = self.begin_imports(prepared, existing, tried, &options).await?;
         if imports.is_empty() {
             return Ok(None);
         }
         done.imports.extend(imports.clone());
-        Ok(Some(Next::Import(options, imports)))
+        Ok(Some(Next { options, surroundings, imports: Some(imports) }))
     }
 }
 
@@ -210,25 +217,33 @@ impl Run<'_> {
         &mut self,
         prepared: &mut Prepared,
         applying: &Applying<'_>,
-        options: PlanOptions,
-        (done, number): (&Done, u32),
-        failed: Report,
+        Next { options, surroundings, .. }: Next,
+        (done, left): (&Done, Option<&StateVersion>),
+        (failed, number): (Report, u32),
     ) -> Result<Step, RunError> {
         self.refresh_cli_config(prepared)?;
         // Another apply of this layer may have left a state in the meantime.
         self.check_pushed(prepared, applying.name).await?;
+        self.check_surroundings(prepared, &surroundings).await?;
         let reviewed = self.report.plan.as_ref().map(|plan| plan.sha256);
-        if reviewed.is_none() && done.imports.is_empty() {
-            self.open_try(None, failed, number).await?;
-            self.keep_ahead(prepared, applying.sum);
-            return Ok(Step { plan: None, options, sha256: None, counts: None });
-        }
-        let remainder = self.plan_remainder(prepared, &options, done, number).await?;
-        self.open_try(Some(&remainder), failed, number).await?;
+        let remainder = if reviewed.is_none() && done.imports.is_empty() {
+            None
+        } else {
+            Some(self.plan_remainder(prepared, &options, done, number).await?)
+        };
+        let bin = remainder.as_ref().map(|remainder| &*remainder.bin);
+        self.check_state_left(prepared, bin, left).await?;
+        self.open_try(remainder.as_ref(), failed, number).await?;
+        // To plan and to store may have taken long.
+        self.check_surroundings(prepared, &surroundings).await?;
         self.report.retried.parent = reviewed;
         self.keep_ahead(prepared, applying.sum);
-        let Remainder { bin, sha256, counts, .. } = remainder;
-        Ok(Step { plan: Some(bin), options, sha256: Some(sha256), counts: Some(counts) })
+        Ok(match remainder {
+            None => Step { plan: None, options, sha256: None, counts: None },
+            Some(Remainder { bin, sha256, counts, .. }) => {
+                Step { plan: Some(bin), options, sha256: Some(sha256), counts: Some(counts) }
+            }
+        })
     }
 
     /// Opens the attempt of the next try and stores its plan there. The failed try gets its log and its report. In a pod of
