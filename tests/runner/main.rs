@@ -31,6 +31,7 @@ mod failure {
     mod aws_provider;
     mod existing;
     mod exit_codes;
+    mod http_backend;
     mod messages;
     mod resources;
     mod retries;

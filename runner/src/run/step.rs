@@ -21,11 +21,12 @@ use crate::report::StateLock;
 use crate::run::Run;
 use crate::run::error::RunError;
 use crate::run::prepare::{CLI_CONFIG, Prepared};
+use crate::run::step::found_lock::FoundLock;
 use crate::run::step::killed::{is_killed_below, killed_by};
 use crate::run::step::limits::TimedOut;
 use crate::run::step::messages::Messages;
 use crate::tool::argv::Tool;
-use crate::tool::diagnostics;
+use crate::tool::diagnostics::{self, Diagnostics};
 
 impl Run<'_> {
     /// Runs a step that may install providers. If the provider mirror does not serve one of them, the step is run
@@ -133,7 +134,9 @@ impl Run<'_> {
         if killed || output.contains("Error releasing the state lock") {
             self.report.state_lock = StateLock::Unknown;
         } else if is_locked {
-            self.report.state_lock = StateLock::Held;
+            let errors = Diagnostics::read(self.log.reader(before)?)?;
+            let is_held = FoundLock::is_held(&errors);
+            self.report.state_lock = if is_held { StateLock::Held } else { StateLock::Unknown };
         }
         let (tool, workspace) = (tool.to_owned(), self.named_workspace());
         if let Some(reached) = &exit.limit {
@@ -162,6 +165,11 @@ impl Run<'_> {
         let mut why = Box::new(why);
         // What is missing of an output may be an error that is not transient.
         why.is_retryable &= exit.incomplete.is_none();
+        if let Some(reason) = why.mixed() {
+            let line = format!("{tool} {step} is not run again: {reason}");
+            tracing::warn!("{line}");
+            self.log.line(&line)?;
+        }
         why.killed(exit.used.killed);
         let (code, dir) = (exit.code(), dir.to_owned());
         let stored = self.artifacts.is_some();

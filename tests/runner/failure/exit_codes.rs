@@ -68,7 +68,7 @@ fn only_transient_failures_of_others_are_retried_and_each_class_has_its_exit_cod
         let code = match class {
             "lock" => 4,
             "auth" => 5,
-            "transient" => 6,
+            "transient" if retryable => 6,
             "quota" => 7,
             "config" => 8,
             _ => 1,
@@ -78,7 +78,11 @@ fn only_transient_failures_of_others_are_retried_and_each_class_has_its_exit_cod
         let code = if rules.flatten().any(|rule| rule.starts_with("integrity")) { 9 } else { code };
         assert_eq!(ended.code, code, "{}: {}", sample.source, ended.stderr);
         assert_eq!(report["exit"], code, "{}", sample.source);
-        let named = if code == 9 { "mismatch" } else { class };
+        let named = match class {
+            _ if code == 9 => "mismatch",
+            "transient" if !retryable => "unknown",
+            class => class,
+        };
         assert_eq!(report["class"], named, "{}", sample.source);
         *counts.lock().unwrap().entry(class.to_owned()).or_default() += 1;
     };
@@ -102,6 +106,26 @@ fn only_transient_failures_of_others_are_retried_and_each_class_has_its_exit_cod
         ("lock", 1),
     ] {
         assert!(counts.get(class).is_some_and(|count| *count >= least), "{class}: {counts:?}");
+    }
+}
+
+/// One of two resources fails with a transient error, the other one with one that no rule knows.
+#[test]
+fn an_error_that_is_not_transient_decides_the_exit_code_and_is_named() {
+    let busy = "Error: reading: 503 Service Unavailable\n";
+    let other =
+        "Error: local-exec provisioner error\n\nError running command 'echo other; exit 1'\n";
+    for output in [format!("{busy}\n\n{other}"), format!("{other}\n\n{busy}")] {
+        let (ended, report, plans) = plan(&output, &[]);
+        assert_eq!((ended.code, plans), (1, 1), "{}", ended.stderr);
+        assert_eq!((&report["exit"], &report["class"]), (&1.into(), &"unknown".into()));
+        for text in [
+            "terraform plan is not run again: 1 of 2 errors are transient",
+            "unknown (provisioner): local-exec",
+        ] {
+            assert!(ended.stderr.contains(text), "{text}: {}", ended.stderr);
+        }
+        assert!(!ended.stderr.contains("every error is transient"), "{}", ended.stderr);
     }
 }
 

@@ -126,7 +126,8 @@ impl Run<'_> {
         }
         let plan = &choice.name();
         let file = self.scratch.join("state");
-        self.step_into("state pull", &prepared.tool().state_pull(), &file).await?;
+        let program = prepared.tool().state_pull();
+        self.step_into_with_retries("state pull", &program, &file).await?;
         let read = fs::File::open(&file).and_then(StateVersion::read);
         fs::remove_file(&file)?;
         match read {

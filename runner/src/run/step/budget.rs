@@ -20,7 +20,7 @@ pub(super) const MAX_WAIT: Duration = Duration::from_mins(5);
 /// How often a step is run again, if no flag says otherwise.
 fn budget(step: &str) -> u32 {
     match step {
-        "init" | "plan" => 5,
+        "init" | "plan" | "state pull" => 5,
         "apply" | "destroy" => 3,
         "state push" => 10,
         _ => 0,

@@ -15,11 +15,15 @@ pub(crate) enum FoundLock {
 impl FoundLock {
     /// What the errors of a tool say that could not take the lock. The lock may also be out of reach.
     pub(super) fn of_errors(errors: Diagnostics) -> Self {
-        let is_held = errors.iter().any(|error| {
+        if Self::is_held(&errors) { Self::Held(errors) } else { Self::Unknown }
+    }
+
+    /// Whether they say that another process holds the lock.
+    pub(super) fn is_held(errors: &Diagnostics) -> bool {
+        errors.iter().any(|error| {
             let text = format!("{}\n{}", error.summary, error.detail);
             text.contains("Error acquiring the state lock")
                 && (text.contains("Lock Info:") || text.contains("already locked"))
-        });
-        if is_held { Self::Held(errors) } else { Self::Unknown }
+        })
     }
 }

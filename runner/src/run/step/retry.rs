@@ -13,6 +13,7 @@
 //! ```
 
 use std::io;
+use std::path::Path;
 
 use datastore_api::HumanDuration;
 use tokio::time::Instant;
@@ -42,6 +43,22 @@ impl Run<'_> {
             let Err(error) = result else { return Ok(()) };
             self.before_retry(&mut tries, error).await?;
             self.refresh_cli_config(prepared)?;
+        }
+    }
+
+    /// The same for a step that only asks, and whose standard output is written to a private file.
+    pub(in crate::run) async fn step_into_with_retries(
+        &mut self,
+        step: &'static str,
+        program: &Program,
+        to: &Path,
+    ) -> Result<(), RunError> {
+        let mut tries = self.tries(step);
+        loop {
+            let result = self.step_into(step, program, to).await;
+            self.end_try(&mut tries);
+            let Err(error) = result else { return Ok(()) };
+            self.before_retry(&mut tries, error).await?;
         }
     }
 

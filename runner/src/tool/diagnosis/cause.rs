@@ -14,6 +14,7 @@ use crate::tool::diagnosis::verdict::{Block, Verdict};
 /// Why a step failed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cause {
+    /// `transient` only if every error is.
     pub(crate) class: Class,
     /// Whether every error is transient.
     pub(crate) is_retryable: bool,
@@ -28,22 +29,26 @@ pub(crate) struct Cause {
     pub(crate) wait: Option<Duration>,
     /// Whether a process was killed because memory ran out.
     pub(crate) killed: Killed,
+    /// How many of the errors are transient, and how many there are.
+    pub(crate) transient: (u64, u64),
 }
 
 impl Cause {
     /// The cause that a verdict shows.
     pub(crate) fn of(verdict: &Verdict<'_>) -> Self {
-        let Verdict { class, is_retryable, ref blocks, .. } = *verdict;
+        let Verdict { is_retryable, ref blocks, .. } = *verdict;
+        let class = verdict.deciding();
         let decides = blocks.iter().find(|block| block.class == class);
         Self {
             class,
             is_retryable,
             error: decides.map(|block| block.error.to_string()).unwrap_or_default(),
             rule: decides.and_then(|block| Some(block.rule?.id.clone())),
-            lock_reason: decides.and_then(lock_reason),
+            lock_reason: decides.and_then(Block::lock_reason).map(|rule| rule.class),
             existing: ExistingObjects::of(verdict),
             wait: blocks.iter().filter_map(wait).max(),
             killed: Killed::Unknown,
+            transient: (verdict.count() - verdict.stopping(), verdict.count()),
         }
     }
 
@@ -68,20 +73,26 @@ impl Cause {
     }
 }
 
-/// Why the state could not be locked, if nothing says that another process holds the lock.
-fn lock_reason(block: &Block<'_>) -> Option<Class> {
-    let is_held = block.others.iter().any(|rule| rule.class == Class::Lock);
-    if block.rule?.id != "state-lock" || is_held {
-        return None;
+impl Cause {
+    /// Why the step is not run again although some of its errors are transient.
+    pub(crate) fn mixed(&self) -> Option<String> {
+        let (transient, count) = self.transient;
+        if transient == 0 || transient == count {
+            return None;
+        }
+        let rule = self.rule.as_deref().unwrap_or("no rule");
+        let Self { class, error, .. } = self;
+        Some(format!(
+            "{transient} of {count} errors are transient, but not this one: {class} ({rule}): {error}"
+        ))
     }
-    let mut classes = block.others.iter().map(|rule| rule.class);
-    classes.find(|class| matches!(class, Class::Auth | Class::Transient))
 }
 
 /// What says after which time a request may be repeated: the header `Retry-After`, which has seconds, or words.
 static WAIT: LazyLock<Regex> = LazyLock::new(|| {
     let pattern = r#"(?ix)
         \b retry [\ -]? after ["'\]]? \ ? [:=] [\s\["']* (?<header>\d{1,9}) \b
+        | \b (?: retryDelay ["\s\\]* [:=] [\s\\"]* | rate \ reset \ in \ ) (?<go>(?:\d{1,9}(?:\.\d{1,9})?[hms])+)
         | \b (?: retr(?:y|ied) | try | tried | wait ) \b [^.;:]{0,60}? \b (?: in | after | for | least ) \s+
           (?<count>\d{1,9}(?:\.\d{1,9})?) \s* (?<unit> ms | milliseconds | s | secs? | seconds? | m | mins? | minutes? | h | hours? ) \b"#;
     Regex::new(pattern).expect("the pattern is valid")
@@ -94,6 +105,9 @@ fn wait(block: &Block<'_>) -> Option<Duration> {
         if let Some(seconds) = found.name("header") {
             return seconds.as_str().parse().ok().map(Duration::from_secs);
         }
+        if let Some(duration) = found.name("go") {
+            return go_duration(duration.as_str());
+        }
         let seconds = match found["unit"].to_ascii_lowercase().as_str() {
             unit if unit == "ms" || unit.starts_with("mil") => 0.001,
             unit if unit.starts_with('m') => 60.0,
@@ -103,6 +117,21 @@ fn wait(block: &Block<'_>) -> Option<Duration> {
         Duration::try_from_secs_f64(found["count"].parse::<f64>().ok()? * seconds).ok()
     });
     waits.max()
+}
+
+/// A duration as Go writes it: `1h31m21s`.
+fn go_duration(text: &str) -> Option<Duration> {
+    let parts = text.split_inclusive(|c: char| c.is_ascii_alphabetic());
+    let seconds = parts.map(|part| {
+        let (number, unit) = part.split_at(part.len() - 1);
+        let unit = match unit {
+            "h" => 3600.0,
+            "m" => 60.0,
+            _ => 1.0,
+        };
+        Some(number.parse::<f64>().ok()? * unit)
+    });
+    Duration::try_from_secs_f64(seconds.sum::<Option<f64>>()?).ok()
 }
 
 #[cfg(test)]
@@ -122,6 +151,10 @@ mod tests {
             ("RetryableError: The call can be retried in 47 seconds.", Some(47_000)),
             ("429 Too Many Requests (Retry-After: 30)", Some(30_000)),
             ("Response headers: map[Retry-After:[17] Date:[x]]", Some(17_000)),
+            ("403 API rate limit still exceeded. [rate reset in 31m21s]", Some(1_881_000)),
+            ("429. [rate reset in 1h0m1.5s]", Some(3_601_500)),
+            ("403 rate limit. [rate limit was reset 3s ago]", None),
+            ("{\"@type\": \"RetryInfo\", \"retryDelay\": \"86401s\"}", Some(86_401_000)),
             ("{\"retry_after\": 3}", None),
             ("{\"retry-after\": \"3\"}", Some(3_000)),
             ("Please try again in 1.5s. Contact us", Some(1_500)),
@@ -152,5 +185,21 @@ mod tests {
         let found = cause(&[busy[0], "reading: 403 Forbidden"]);
         assert_eq!((found.class, found.is_retryable), (Class::Auth, false));
         assert_eq!(found.rule.as_deref(), Some("http-403"));
+        assert_eq!(
+            found.mixed().unwrap(),
+            "1 of 2 errors are transient, but not this one: auth (http-403): reading: 403 Forbidden"
+        );
+    }
+
+    /// `classify` names the class that comes first in its table. What a run does is another question.
+    #[test]
+    fn an_unknown_error_beside_a_transient_one_decides() {
+        let found = cause(&["503 Service Unavailable", "the frobnicator is out of blue"]);
+        assert_eq!((found.class, found.is_retryable), (Class::Unknown, false));
+        assert_eq!(found.error, "the frobnicator is out of blue");
+        assert!(found.mixed().unwrap().contains("unknown (no rule): the frobnicator"));
+        for one in ["503 Service Unavailable", "the frobnicator is out of blue"] {
+            assert_eq!(cause(&[one]).mixed(), None);
+        }
     }
 }

@@ -4,7 +4,7 @@ use regex::bytes::Captures;
 
 use crate::process::redact::is_masked;
 use crate::process::text::is_visible;
-use crate::tool::diagnosis::rule_file::{ImportId, Rule};
+use crate::tool::diagnosis::rule_file::{ImportId, Rule, groups};
 use crate::tool::diagnostics::Diagnostic;
 
 /// The import ID that an error names, if the rule knows that it is the ID of this very resource.
@@ -13,6 +13,10 @@ pub(super) fn exact(rule: &Rule, error: &Diagnostic, text: &str) -> Option<Strin
     let id = match &import.format {
         None => unquoted(&group(&found, "id")?)?,
         Some(format) => {
+            // Part of the ID is missing where an optional group matches nothing.
+            if groups(format).into_iter().any(|name| found.name(name).is_none()) {
+                return None;
+            }
             let mut id = Vec::new();
             found.expand(format.as_bytes(), &mut id);
             String::from_utf8(id).ok()?

@@ -29,7 +29,7 @@ pub(crate) fn check(bytes: &[u8]) {
         assert!(error.summary.len() + error.detail.len() <= MAX_ERROR, "{error:?}");
     }
     let cause = Cause::of(&verdict);
-    assert_eq!((cause.class, cause.is_retryable), (verdict.class, verdict.is_retryable));
+    assert_eq!((cause.class, cause.is_retryable), (verdict.deciding(), verdict.is_retryable));
     let is_transient = verdict.class == Class::Transient && verdict.count() > 0;
     assert!(!cause.is_retryable || is_transient && verdict.stopping() == 0, "{verdict:?}");
 }

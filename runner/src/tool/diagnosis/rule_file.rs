@@ -99,6 +99,23 @@ struct RuleEntry {
     unanswered: Option<UnansweredEntry>,
 }
 
+/// The names of the groups in a format: `$name` and `${name}`, but not `$$`.
+pub(super) fn groups(format: &str) -> Vec<&str> {
+    let (mut names, mut rest) = (Vec::new(), format);
+    while let Some((_, after)) = rest.split_once('$') {
+        let is_other = |c: char| !c.is_ascii_alphanumeric() && c != '_';
+        let (name, end) = match after.strip_prefix('{') {
+            Some(inner) => (inner.split('}').next().unwrap_or_default(), after),
+            None => after.split_at(after.find(is_other).unwrap_or(after.len())),
+        };
+        rest = end.strip_prefix('$').unwrap_or(end);
+        if !name.is_empty() {
+            names.push(name);
+        }
+    }
+    names
+}
+
 /// Parses a file of rules.
 pub(super) fn parse(text: &str, is_users: bool) -> Result<Vec<Rule>, RulesError> {
     let file: RuleFile = serde_saphyr::from_str(text).map_err(|error: serde_saphyr::Error| {
@@ -156,6 +173,12 @@ impl RuleEntry {
             }),
             None => None,
         };
+        let format = import_id.as_ref().and_then(|id| id.format.as_deref()).unwrap_or_default();
+        if let Some(missing) = groups(format).into_iter().find(|name| !has_group(name)) {
+            return Err(refused(format!(
+                "the format of import_id names the group {missing:?}, which the pattern does not have"
+            )));
+        }
         Ok(Rule {
             class,
             regex,

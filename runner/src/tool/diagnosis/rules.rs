@@ -85,13 +85,14 @@ pub(super) fn text(error: &Diagnostic) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// The errors of a list within one error (`2 errors occurred: * ... * ...`), each with what is before the list.
-pub(super) fn parts(text: &str) -> Vec<String> {
-    const LIST: &str = "errors occurred: * ";
-    match text.split_once(LIST) {
-        Some((before, list)) => list.split(" * ").map(|item| format!("{before}{item}")).collect(),
-        None => vec![text.to_owned()],
-    }
+/// The errors of a list within one error (`2 errors occurred: * ... * ...`), with what is before the list.
+pub(super) fn list(text: &str) -> Option<(&str, Vec<&str>)> {
+    const LISTS: [&str; 3] = ["errors occurred: * ", "error occurred: * ", "error(s) occurred: * "];
+    let starts = LISTS.iter().filter_map(|list| Some((text.find(list)?, list.len())));
+    let (start, length) = starts.min()?;
+    // An item may be a list, too.
+    let items = text[start + length..].split(" * ").filter(|item| !item.ends_with("occurred:"));
+    Some((&text[..start], items.collect()))
 }
 
 /// The provider of the resource, by its type or by the address of the provider.

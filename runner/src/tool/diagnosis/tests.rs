@@ -1,6 +1,7 @@
 //! Rules and verdicts. The corpus of real outputs is in `tests/fixtures/diagnostics`.
 
 use std::collections::BTreeSet;
+use std::sync::LazyLock;
 
 use crate::tool::diagnosis::class::Class;
 use crate::tool::diagnosis::output;
@@ -10,9 +11,13 @@ use crate::tool::diagnosis::verdict::Verdict;
 
 mod corpus;
 
+/// To compile the rules takes a second.
+static RULES: LazyLock<Rules> = LazyLock::new(|| Rules::load(None).unwrap());
+
 fn classified(output: &str, users: Option<&str>) -> (Class, bool, String) {
-    let rules = Rules::load(users).unwrap();
-    let verdict = Verdict::read(output.as_bytes(), &rules).unwrap();
+    let with_users = users.map(|_| Rules::load(users).unwrap());
+    let rules = with_users.as_ref().unwrap_or(&RULES);
+    let verdict = Verdict::read(output.as_bytes(), rules).unwrap();
     (verdict.class, verdict.is_retryable, output::text(&verdict, false))
 }
 
@@ -80,6 +85,91 @@ fn a_list_within_one_error_is_no_more_transient_than_its_items() {
     ] {
         let (class, is_retryable, _) = classified(&list(&format!("{busy}{item}")), None);
         assert_eq!((class, is_retryable), (expected, expected == Class::Transient), "{item}");
+    }
+}
+
+/// As helm words it (terraform-provider-helm#329), and go-multierror.
+#[test]
+fn a_list_that_no_rule_knows_stops_a_retry() {
+    let busy = "503 Service Unavailable";
+    let with = "\n\n  with a_b.c,\n  on main.tf line 1, in resource \"a_b\" \"c\":\n   1: x";
+    let lists = [
+        "creating x: 2 errors occurred:\n\t* odd thing\n\t* other",
+        "1 error occurred:\n\t* odd thing",
+        "creating x: 1 error occurred:\n\n* odd thing",
+        "Error running plan: 1 error occurred:\n\t* helm_release.a: 1 error occurred:\n\t* helm_release.a: odd",
+        "creating x: 503 Service Unavailable: 2 errors occurred:\n\t* odd thing\n\t* 503 Service Unavailable",
+        "an unexpected error occurred: odd thing",
+        "Error applying plan: odd thing",
+    ];
+    let boxed = |text: &str| block(&text.replace('\n', "\n│ "));
+    let bare = |text: &str| format!("\nError: {text}\n\n");
+    for list in lists.into_iter().flat_map(|list| [list.to_owned(), format!("{list}{with}")]) {
+        for [first, second] in [[busy, &list], [&list, busy]] {
+            for output in [bare(first) + &bare(second), boxed(first) + &boxed(second)] {
+                let (_, is_retryable, text) = classified(&output, None);
+                assert!(!is_retryable, "{output}{text}");
+                assert_eq!(text.lines().count(), 3, "{output}{text}");
+            }
+        }
+    }
+    let list = "Error running plan: 1 error occurred:\n\t* a.b: 1 error occurred:\n\t* a.b: ";
+    for (item, expected) in
+        [(busy, Class::Transient), ("AccessDenied: x", Class::Auth), ("odd", Class::Unknown)]
+    {
+        assert_eq!(class(&boxed(&format!("{list}{item}"))), expected, "{item}");
+    }
+}
+
+/// Standard error alone, of a tool whose empty lines were removed.
+#[test]
+fn errors_without_boxes_and_empty_lines_are_apart() {
+    let place = |name: &str| {
+        format!(
+            "  with aws_vpc.{name},\n  on main.tf line 1, in resource \"aws_vpc\" \"{name}\":\n   1: resource \"aws_vpc\" \"{name}\" {{\n"
+        )
+    };
+    let busy = "Error: creating EC2 VPC: RequestLimitExceeded: Request limit exceeded.\n";
+    let denied = "Error: creating EC2 VPC: AccessDenied: not you\n";
+    let detail = "some text of a provider\n";
+    for output in [
+        format!("{busy}{}{denied}{}", place("a"), place("b")),
+        format!("{busy}{}{detail}{denied}{}", place("a"), place("b")),
+        format!("{busy}{}{detail}Warning: old\n{}{denied}{}", place("a"), place("b"), place("b")),
+    ] {
+        let prefixed = |prefix: &str| {
+            output.lines().map(|line| format!("{prefix}{line}\n")).collect::<String>()
+        };
+        for output in [
+            output.clone(),
+            prefixed("2026-05-05T10:00:00.1234567Z "),
+            prefixed("plan\tRun terraform\t2026-05-05T10:00:00.123Z "),
+            prefixed("tf-1  | "),
+        ] {
+            let (class, is_retryable, text) = classified(&output, None);
+            assert_eq!((class, is_retryable), (Class::Auth, false), "{output}{text}");
+            assert!(text.contains("aws_vpc.a") && text.contains("aws_vpc.b"), "{text}");
+        }
+    }
+}
+
+/// What may exist, not how often one may ask, whatever the service calls it.
+#[test]
+fn a_number_that_is_reached_is_a_quota_also_where_the_reason_is_called_a_rate() {
+    for error in [
+        "googleapi: Error 429: Maximum number of service accounts on project reached., rateLimitExceeded",
+        "googleapi: Error 429: Maximum number of keys on account reached.\n│ Details:\n│ [{\"@type\": \
+         \"type.googleapis.com/google.rpc.RetryInfo\", \"retryDelay\": \"86401s\"}]\n│ , rateLimitExceeded",
+    ] {
+        assert_eq!(class_and_retry(&block(error)), (Class::Quota, false), "{error}");
+    }
+    for error in [
+        "googleapi: Error 403: Rate Limit Exceeded, rateLimitExceeded",
+        "googleapi: Error 429: Maximum number of requests per minute exceeded, rateLimitExceeded",
+        "googleapi: Error 403: Quota exceeded for quota metric 'Queries' and limit 'Queries per minute' of service \
+         'compute.googleapis.com' for consumer 'project_number:1'., rateLimitExceeded",
+    ] {
+        assert_eq!(class_and_retry(&block(error)), (Class::Transient, true), "{error}");
     }
 }
 
@@ -183,6 +273,12 @@ fn a_wrong_rule_is_refused_with_its_line() {
         (rule("  retries: 3\n"), 5, "retries"),
         (rule("  import_id: {}\n"), 4, "needs a group (?P<id>...)"),
         (rule("- id: b c\n  class: auth\n  pattern: y\n"), 5, "is not valid: expected letters"),
+        (
+            rule("  import_id: {format: 's/${id}'}\n"),
+            4,
+            "names the group \"id\", which the pattern",
+        ),
+        (rule("  import_id: {format: '$a/x'}\n"), 4, "names the group \"a\", which the pattern"),
         ("rules: 3\n".to_owned(), 1, "sequence"),
         ("rules:\n\t- id: a\n".to_owned(), 2, ""),
     ] {
@@ -246,6 +342,95 @@ fn an_import_id_is_exact_or_absent() {
         assert_eq!(found.class, Class::AlreadyExists, "{output}");
         assert_eq!(found.import_id.as_deref(), id, "{output}");
         assert_eq!(found.address.as_deref(), Some(address), "{output}");
+    }
+}
+
+#[test]
+fn an_import_id_whose_group_matches_nothing_is_absent() {
+    let users = "rules:\n- id: ours\n  class: already_exists\n  pattern: 'thing (?:in (?P<space>\\w+) )?(?P<id>\\w+) \
+        exists'\n  import_id: {format: '$$${space}/${id}'}\n";
+    let rules = Rules::load(Some(users)).unwrap();
+    for (error, id) in [("thing in s a exists", Some("$s/a")), ("thing a exists", None)] {
+        let output = block(error);
+        let verdict = Verdict::read(output.as_bytes(), &rules).unwrap();
+        assert_eq!(verdict.blocks[0].import_id.as_deref(), id, "{error}");
+    }
+}
+
+/// As terraform 1.11.4 prints them.
+#[test]
+fn errors_of_an_http_backend_have_a_class() {
+    let acquiring = |error: &str| {
+        block(&format!("Error acquiring the state lock\n│ \n│ Error message: {error}"))
+    };
+    let releasing = |error: &str| {
+        block(&format!("Error releasing the state lock\n│ \n│ Error message: {error}"))
+    };
+    let given_up =
+        |method: &str| format!("{method} http://127.0.0.1:18703/s giving up after\n│ 1 attempt(s)");
+    let info = "\n│ Lock Info:\n│   ID:        1\n│   Operation: OperationTypeApply";
+    for (output, class, rule) in [
+        (block("Error refreshing state: HTTP remote state endpoint requires auth"), Class::Auth, "state-http-auth"),
+        (block("Error refreshing state: HTTP remote state endpoint invalid auth"), Class::Auth, "state-http-auth"),
+        (block("Error refreshing state: Unexpected HTTP response code 407"), Class::Auth, "http-407-alone"),
+        ("Failed to refresh state: HTTP remote state endpoint requires auth\n".into(), Class::Auth, "state-http-auth"),
+        (
+            "Failed to refresh state: Failed to get state: GET http://127.0.0.1:18714/s giving up after 1 attempt(s)\n".into(),
+            Class::Transient,
+            "retries-given-up",
+        ),
+        (acquiring("HTTP remote state endpoint requires auth"), Class::Lock, "state-lock"),
+        (acquiring(&format!("Failed to lock: {}", given_up("LOCK"))), Class::Transient, "retries-given-up"),
+        (acquiring("HTTP remote state already locked: ID=abc"), Class::Lock, "state-lock"),
+        (acquiring(&format!("503 Service Unavailable{info}")), Class::Lock, "state-lock"),
+        (acquiring("resource temporarily unavailable"), Class::Lock, "state-lock"),
+        (acquiring("2 errors occurred:\n│ \t* 503 Service Unavailable\n│ \t* resource temporarily unavailable"), Class::Lock, "state-lock"),
+        (releasing(&format!("Failed to unlock: {}", given_up("UNLOCK"))), Class::Lock, "state-lock"),
+    ] {
+        let (found, is_retryable, text) = classified(&output, None);
+        assert_eq!((found, is_retryable), (class, class == Class::Transient), "{output}{text}");
+        assert!(text.contains(&format!("{class} ({rule})")), "{output}{text}");
+    }
+}
+
+/// Outputs of others that no rule knew, or that a wrong one did.
+#[test]
+fn errors_of_further_services_have_a_class() {
+    for (error, expected) in [
+        ("260002: password is empty", Class::Auth),
+        ("server limit exceeded (resource_limit_exceeded)", Class::Quota),
+        (
+            "Error creating droplet: POST https://api.digitalocean.com/v2/droplets: 422 (request \"fe2ff026\") creating \
+             this/these droplet(s) will exceed your droplet limit",
+            Class::Quota,
+        ),
+        (
+            "building account: could not acquire access token to parse claims: ManagedIdentityAuthorizer: failed to request \
+             token from metadata endpoint: received HTTP status 429 with body: {\"error\":\"invalid_request\",\
+             \"error_description\":\"Temporarily throttled, too many requests\"}",
+            Class::Transient,
+        ),
+        (
+            "error getting service level objective: 429 Too Many Requests: {\"errors\": [\"Rate limit of 100 requests in 10 \
+             seconds reached. Please try again later.\"]}",
+            Class::Transient,
+        ),
+        (
+            "Error creating OpenStack server: The service is currently unable to handle the request due to a temporary \
+             overloading or maintenance. This is a temporary condition. Try again later.",
+            Class::Transient,
+        ),
+        (
+            "Error applying plan:\n│ \n│ 1 error(s) occurred:\n│ \n│ * azurerm_virtual_network.vnet1: \
+             autorest:DoErrorUnlessStatusCode 429 PUT https://management.azure.com/v?api-version=2015-06-15 failed with 429",
+            Class::Transient,
+        ),
+    ] {
+        assert_eq!(
+            class_and_retry(&block(error)),
+            (expected, expected == Class::Transient),
+            "{error}"
+        );
     }
 }
 

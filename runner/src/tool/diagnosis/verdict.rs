@@ -85,6 +85,15 @@ impl<'a> Verdict<'a> {
         Self { class, is_retryable, blocks, unlisted }
     }
 
+    /// The class that decides what happens next: an error that no rule knows comes before a transient one, as it stops the
+    /// retry.
+    pub(crate) fn deciding(&self) -> Class {
+        match self.class {
+            Class::Transient if self.stopping() > 0 => Class::Unknown,
+            class => class,
+        }
+    }
+
     /// How many errors were found.
     pub(crate) fn count(&self) -> u64 {
         self.blocks.len() as u64 + self.unlisted.values().sum::<u64>()
@@ -106,21 +115,35 @@ impl<'a> Block<'a> {
 
     fn new(error: Diagnostic, rules: &'a Rules) -> Self {
         let text = rules::text(&error);
-        let parts = rules::parts(&text).into_iter().map(|part| {
+        let decide = |part: String| {
             let mut matching = rules.matching(&error, &part).collect::<Vec<_>>();
             let others = matching.split_off(matching.len().min(1));
             (part, matching.pop(), others)
-        });
+        };
         let class = |rule: Option<&Rule>| rule.map_or(Class::Unknown, |rule| rule.class);
+        let list = rules::list(&text);
+        let is_list = list.is_some();
+        let parts = match list {
+            None => vec![decide(text.clone())],
+            // What is before the list says more of its errors, but does not make one of them transient.
+            Some((before, items)) => items
+                .into_iter()
+                .map(|item| {
+                    let with_before = decide(format!("{before}{item}"));
+                    match class(with_before.1) {
+                        Class::Transient => decide(item.to_owned()),
+                        _ => with_before,
+                    }
+                })
+                .collect(),
+        };
         // In a list of errors one that is not transient counts.
-        let decides =
-            parts.min_by_key(|(_, rule, _)| (class(*rule) == Class::Transient, class(*rule)));
+        let decides = parts
+            .into_iter()
+            .min_by_key(|(_, rule, _)| (class(*rule) == Class::Transient, class(*rule)));
         let (text, rule, others) = decides.unwrap_or_default();
-        let matched = rule.and_then(|rule| {
-            let found = rule.regex.find(text.as_bytes())?;
-            Some(String::from_utf8_lossy(found.as_bytes()).into_owned())
-        });
-        Self {
+        let matched = rule.and_then(|rule| matched_text(rule, &text));
+        let mut block = Self {
             class: class(rule),
             address: error.exact_address(),
             import_id: rule.and_then(|rule| import_id::exact(rule, &error, &text)),
@@ -132,6 +155,39 @@ impl<'a> Block<'a> {
             matched,
             others,
             error,
+        };
+        // Nobody holds the lock: its server did not answer.
+        if !is_list
+            && let Some(reason) = block.lock_reason()
+            && reason.class == Class::Transient
+        {
+            block.others.retain(|rule| rule.id != reason.id);
+            block.others.extend(block.rule.replace(reason));
+            block.matched = matched_text(reason, &text);
+            block.class = Class::Transient;
         }
+        block
     }
+
+    /// Why the state could not be locked, if nothing says that another process holds the lock.
+    pub(super) fn lock_reason(&self) -> Option<&'a Rule> {
+        let is_refused =
+            |text: &str| ["acquiring", "Error locking"].iter().any(|word| text.contains(word));
+        let is_held = self.others.iter().any(|rule| rule.class == Class::Lock);
+        if self.rule?.id != "state-lock"
+            || is_held
+            || !self.matched.as_deref().is_some_and(is_refused)
+        {
+            return None;
+        }
+        // `try-again` also knows what a system says of a file that is locked: `resource temporarily unavailable`.
+        let mut others = self.others.iter().filter(|rule| rule.id != "try-again");
+        others.find(|rule| matches!(rule.class, Class::Auth | Class::Transient)).copied()
+    }
+}
+
+/// The text that a rule matches.
+fn matched_text(rule: &Rule, text: &str) -> Option<String> {
+    let found = rule.regex.find(text.as_bytes())?;
+    Some(String::from_utf8_lossy(found.as_bytes()).into_owned())
 }

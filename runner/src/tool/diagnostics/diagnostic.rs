@@ -34,29 +34,10 @@ pub(crate) struct Diagnostic {
 impl Diagnostic {
     /// Whether it only says that something failed, while another error says what.
     pub(super) fn is_generic(&self) -> bool {
-        const GENERIC: [&str; 16] = [
-            "encountered problems during initiali",
-            "There are some problems with the",
-            "error(s) occurred:",
-            "error occurred:",
-            "errors occurred:",
-            "Error applying plan:",
-            "Error running plan:",
-            "Error refreshing state:",
-            "Operation failed: failed running",
-            "invocation failed in",
-            "Failed to execute \"",
-            "Unable to determine underlying exit code",
-            "has finished with an error",
-            "Hit multiple errors",
-            // Of CI systems.
-            "Process completed with exit code",
-            "Terraform exited with code",
-        ];
-        self.summary.starts_with("exit status ")
-            || GENERIC.iter().any(|text| self.summary.contains(text))
-            // Terragrunt prints this for every dependency whose outputs it could not read.
-            || self.detail.contains("There is no variable named \"dependency\"")
+        // Terragrunt prints this for every dependency whose outputs it could not read.
+        self.detail.contains("There is no variable named \"dependency\"")
+            || is_failure(&self.summary)
+            || announces(&format!("{} {}", self.summary, self.detail))
     }
 
     /// What the tool says, to be changed.
@@ -136,6 +117,40 @@ fn without_indexes(address: &str) -> String {
         }
     }
     kept
+}
+
+/// Whether a text only says that something failed.
+fn is_failure(text: &str) -> bool {
+    const FAILED: [&str; 10] = [
+        "encountered problems during initiali",
+        "There are some problems with the",
+        "Operation failed: failed running",
+        "invocation failed in",
+        "Failed to execute \"",
+        "Unable to determine underlying exit code",
+        "has finished with an error",
+        "Hit multiple errors",
+        // Of CI systems.
+        "Process completed with exit code",
+        "Terraform exited with code",
+    ];
+    text.starts_with("exit status ") || FAILED.iter().any(|failed| text.contains(failed))
+}
+
+/// Whether a text only announces a list of errors, which is not there, or whose items say nothing either.
+fn announces(text: &str) -> bool {
+    const BEFORE_LISTS: [&str; 6] = [
+        "error(s) occurred:",
+        "error occurred:",
+        "errors occurred:",
+        "Error applying plan:",
+        "Error running plan:",
+        "Error refreshing state:",
+    ];
+    let ends = BEFORE_LISTS.iter().filter_map(|before| Some(text.find(before)? + before.len()));
+    let Some(list) = ends.min().map(|end| &text[end..]) else { return false };
+    let mut items = list.split("* ").map(str::trim);
+    items.all(|item| item.is_empty() || is_failure(item) || announces(item))
 }
 
 impl fmt::Display for Diagnostic {

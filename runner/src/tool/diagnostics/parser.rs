@@ -228,8 +228,12 @@ impl Stream {
                 _ => _ = self.begin(text, true),
             }
         } else {
-            let part = self.open.as_ref().filter(|open| !open.boxed).map(|open| open.part);
-            let may_begin = !self.after_text || part == Some(Part::Summary);
+            let open = self.open.as_ref().filter(|open| !open.boxed);
+            let part = open.map(|open| open.part);
+            let is_error = matches!(headline(line), Some((_, false)));
+            let may_begin = !self.after_text
+                || part == Some(Part::Summary)
+                || is_error && open.is_some_and(Open::may_be_complete);
             if may_begin && self.begin(line, false) {
                 // The next lines belong to it.
             } else if part.is_some() {
@@ -305,6 +309,11 @@ fn headline(line: &str) -> Option<(&str, bool)> {
 }
 
 impl Open {
+    /// Whether it may end here, without an empty line: a provisioner prints any text.
+    fn may_be_complete(&self) -> bool {
+        self.part != Part::Detail || !self.diagnostic.summary.contains("provisioner error")
+    }
+
     fn add(&mut self, line: &str) {
         let line = line.trim_end();
         self.empty_lines = if line.is_empty() { self.empty_lines + 1 } else { 0 };

@@ -40,7 +40,7 @@ static OLD_ITEM: LazyLock<Regex> =
 /// How terraform 0.11 and older ones begin an error that is not a block.
 static OLD_ERROR: LazyLock<Regex> = LazyLock::new(|| {
     regex(
-        r"^(?:Error (?:applying|running) plan:|Error refreshing state:|Error (?:loading|downloading|parsing|reading|configuring|refreshing|initializing|inspecting|installing|getting|asking) |Failed to (?:load|read|get|lock|unlock|save) )",
+        r"^(?:Error (?:applying|running) plan:|Error refreshing state:|Error (?:loading|downloading|parsing|reading|configuring|refreshing|initializing|inspecting|installing|getting|asking) |Failed to (?:load|read|get|lock|unlock|save|refresh) )",
     )
 });
 
