@@ -87,6 +87,7 @@ fn what_is_certain_to_fail_is_refused() {
         "terraform {\n  backend \"kubernetes\" {\n    secret_suffix = \"s\"\n  }\n}\n";
     let expired = token(-3600);
     let kube = ("KUBE_TOKEN", &*expired);
+    let (client, tenant) = (("ARM_CLIENT_ID", "c"), ("ARM_TENANT_ID", "t"));
     let missing = ("AWS_WEB_IDENTITY_TOKEN_FILE", "/nonexistent/token");
     for (file, main, variables, text) in [
         ("main.tf", AWS, &[missing, ROLE][..], "names /nonexistent/token: it does not exist"),
@@ -95,8 +96,18 @@ fn what_is_certain_to_fail_is_refused() {
         ("main.tf", AWS, &[("AWS_PROFILE", "ops"), NO_METADATA], "names the profile `ops`"),
         ("main.tf", &format!("{AWS}{of_profile}"), &[NO_METADATA], "the AWS profile `ops`"),
         ("main.tf", &s3_of_profile, &[NO_METADATA], "the backend s3 uses the AWS profile `ops`"),
-        ("main.tf", azure, &[oidc, ("ARM_OIDC_TOKEN_FILE_PATH", "TOKEN")], "expired at"),
-        ("main.tf", azure, &[oidc, ("ARM_OIDC_TOKEN_FILE_PATH", "/no")], "/no: it does not exist"),
+        (
+            "main.tf",
+            azure,
+            &[oidc, client, tenant, ("ARM_OIDC_TOKEN_FILE_PATH", "TOKEN")],
+            "expired at",
+        ),
+        (
+            "main.tf",
+            azure,
+            &[oidc, client, tenant, ("ARM_OIDC_TOKEN_FILE_PATH", "/no")],
+            "/no: it does not exist",
+        ),
         ("main.tf", google, &[("GOOGLE_APPLICATION_CREDENTIALS", "/no")], "/no: it does not exist"),
         ("main.tf", gcs, &[("GOOGLE_APPLICATION_CREDENTIALS", "EXTERNAL")], "credential_source"),
         ("main.tf", kubernetes, &[kube], "the token in KUBE_TOKEN expired at"),
@@ -137,6 +148,8 @@ fn what_is_not_certain_is_a_warning_at_most() {
     let block_only = "provider \"aws\" {}\nresource \"null_resource\" \"a\" {}\n";
     let profile =
         [("AWS_PROFILE", "ops"), ("AWS_ACCESS_KEY_ID", "AKIA"), ("AWS_SECRET_ACCESS_KEY", "s")];
+    let missing = [("AWS_PROFILE", "no"), NO_METADATA];
+    let destroy = [&missing[..], &[("TF_CLI_ARGS_plan", "-destroy")]].concat();
     for (main, variables, args, warning) in [
         (AWS, &with_keys[..], &[][..], None),
         (own.as_str(), &expired, &[], None),
@@ -148,6 +161,17 @@ fn what_is_not_certain_is_a_warning_at_most() {
         (S3, &backend, &[], Some("expired at")),
         (AWS, &profile, &[], Some("names the profile `ops`")),
         (azure, &[("ARM_OIDC_TOKEN", "EXPIRED")], &[], None),
+        // The provider goes on with the CLI of Azure.
+        (
+            azure,
+            &[("ARM_USE_OIDC", "true"), ("ARM_OIDC_TOKEN", "EXPIRED")],
+            &[],
+            Some("expired at"),
+        ),
+        // To destroy an empty state needs no provider.
+        (AWS, &missing, &["--plan-file", "f", "--", "-destroy"], Some("names the profile `no`")),
+        (AWS, &missing, &["--", "-refresh-only"], Some("names the profile `no`")),
+        (AWS, &destroy, &[], Some("names the profile `no`")),
         (google, &[("GOOGLE_APPLICATION_CREDENTIALS", "TOKEN")], &[], None),
         (AWS, &expired, &["--preflight", "off"], None),
         ("resource \"aws_vpc\" \"v\" {{\n", &expired, &[], None),
@@ -248,9 +272,19 @@ fn services_are_asked_only_online_and_what_they_refuse_is_exit_5() {
     let page = "HTTP/1.1 403 Forbidden\r\nContent-Length: 9\r\nConnection: close\r\n\r\n<b>no</b>";
     let keys = [("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE"), ("AWS_SECRET_ACCESS_KEY", "hunter2")];
     let of_vault = "resource \"vault_mount\" \"m\" {}\n";
+    let unvalidated =
+        format!("{AWS}provider \"aws\" {{\n  skip_credentials_validation = true\n}}\n");
     for (main, answer, variable, code, sent, text) in [
         (AWS, sts, "AWS_ENDPOINT_URL_STS", 5, "GetCallerIdentity", "STS refuses the keys in"),
         (AWS, page, "AWS_ENDPOINT_URL_STS", 0, "GetCallerIdentity", "STS refuses the keys in"),
+        (
+            &unvalidated,
+            sts,
+            "AWS_ENDPOINT_URL_STS",
+            0,
+            "GetCallerIdentity",
+            "STS refuses the keys in",
+        ),
         (
             of_vault,
             vault,

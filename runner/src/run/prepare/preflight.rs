@@ -96,7 +96,8 @@ impl Run<'_> {
         }
     }
 
-    /// Whether the plan may leave out some of the providers: one that is stored may have been made so.
+    /// Whether the plan may leave out some of the providers: one that is stored may have been made so. To destroy or to
+    /// refresh an empty state needs none.
     fn is_targeted(&self, tool: ToolName) -> bool {
         let options = &self.job.options;
         let variables = ["TF_CLI_ARGS", "TF_CLI_ARGS_plan", "TF_CLI_ARGS_apply"];
@@ -106,8 +107,9 @@ impl Run<'_> {
         );
         !options.targets.is_empty()
             || options.args.iter().any(|arg| is_target(arg))
-            || self.has_argument("-target", &variables)
-            || self.has_argument("-exclude", &variables)
+            || ["-target", "-exclude", "-destroy", "-refresh-only"]
+                .iter()
+                .any(|option| self.has_argument(option, &variables))
             || is_stored && tool == ToolName::Tofu
             || is_stored && plan_file::may_be_targeted(&self.scratch.join(PLAN_FILE))
     }
@@ -161,9 +163,10 @@ fn middle(mut durations: Vec<Duration>) -> Option<Duration> {
     durations.get(durations.len() / 2).copied()
 }
 
-/// An option that limits a plan to some resources.
+/// An option that limits a plan to some resources, or to those in the state.
 fn is_target(arg: &str) -> bool {
-    ["-target", "--target", "-exclude", "--exclude"].iter().any(|option| arg.starts_with(option))
+    let option = arg.strip_prefix("--").or_else(|| arg.strip_prefix('-')).unwrap_or_default();
+    ["target", "exclude", "destroy", "refresh-only"].iter().any(|name| option.starts_with(name))
 }
 
 /// What the code in this directory, and in the modules that it calls by a path, uses.

@@ -29,12 +29,22 @@ const OTHER_VARIABLES: [&str; 6] = [
     "ARM_SAS_TOKEN",
 ];
 
+/// What names the client and the tenant. Without both a token is not used: the provider goes on with the CLI of Azure.
+const CLIENT: [&[&str]; 2] = [
+    &["client_id", "client_id_file_path"],
+    &["ARM_CLIENT_ID", "ARM_CLIENT_ID_FILE_PATH", "AZURE_CLIENT_ID"],
+];
+const TENANT: [&[&str]; 2] = [&["tenant_id"], &["ARM_TENANT_ID", "AZURE_TENANT_ID"]];
+
 pub(super) fn examine(question: &Question<'_>, findings: &mut Findings) {
     for user in question.users(&["azurerm", "azuread"], "azurerm") {
         let is_certain = user.is_started
             && user.blocks.len() <= 1
             && !user.has_any(&OTHERS)
-            && !question.is_any_set(&OTHER_VARIABLES);
+            && !question.is_any_set(&OTHER_VARIABLES)
+            && [CLIENT, TENANT].iter().all(|[settings, variables]| {
+                user.has_any(settings) || question.is_any_set(variables)
+            });
         if is_on(question, &user, "use_oidc", "ARM_USE_OIDC") {
             let name = "ARM_OIDC_TOKEN_FILE_PATH";
             let token = question.variable("ARM_OIDC_TOKEN");

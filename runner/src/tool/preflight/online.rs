@@ -45,7 +45,10 @@ async fn ask_sts(question: &Question<'_>, ca_file: Option<&Path>) -> Findings {
             // A proxy in between sends no code of STS.
             let is_refused =
                 status.is_client_error() && element(&body, "Code").is_some_and(is_auth);
-            findings.add(user.is_started && is_refused, text, "provide fresh credentials");
+            // Without its validation the provider may never use them: its endpoints may be of another service.
+            let is_validated = !user.has_any(&["skip_credentials_validation"]);
+            let is_certain = user.is_started && is_validated && is_refused;
+            findings.add(is_certain, text, "provide fresh credentials");
         }
         Err(reason) => {
             findings.warnings.push(format!("STS could not be asked about {what}: {reason}"));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use secrecy::{ExposeSecret as _, SecretString};
 
 /// Their names.
-const NAMES: [&str; 59] = [
+const NAMES: [&str; 62] = [
     "AWS_ACCESS_KEY_ID",
     "AWS_SECRET_ACCESS_KEY",
     "AWS_SESSION_TOKEN",
@@ -31,6 +31,9 @@ const NAMES: [&str; 59] = [
     "AWS_DEFAULT_REGION",
     "ARM_CLIENT_ID",
     "ARM_TENANT_ID",
+    "ARM_CLIENT_ID_FILE_PATH",
+    "AZURE_CLIENT_ID",
+    "AZURE_TENANT_ID",
     "ARM_CLIENT_SECRET",
     "ARM_CLIENT_SECRET_FILE_PATH",
     "ARM_CLIENT_CERTIFICATE",
