@@ -104,7 +104,7 @@ impl Cli {
             *word = "version".into();
         }
         let refused = |error: clap::Error| {
-            let printed = error.print();
+            let printed = hints::print(&error);
             match error.kind() {
                 ErrorKind::DisplayHelp if hints::is_lost(&printed) => ExitCode::FAILURE,
                 ErrorKind::DisplayHelp => ExitCode::SUCCESS,

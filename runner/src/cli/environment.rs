@@ -181,6 +181,18 @@ fn inputs() -> Inputs {
     set.map(|(name, value)| (name, value.into_encoded_bytes().into())).collect()
 }
 
+/// Whether this is a job of GitHub Actions.
+pub(super) fn is_github_job() -> bool {
+    env::var_os("GITHUB_ACTIONS").is_some_and(|value| value == "true")
+}
+
+/// The values of the variables of flags.
+pub(super) fn values_of_flags() -> impl Iterator<Item = OsString> {
+    let of_flags =
+        env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"PLANCHA_"));
+    of_flags.map(|(_, value)| value)
+}
+
 /// A job of GitHub Actions.
 #[derive(Clone, Debug, Default)]
 pub struct GitHub {

@@ -1,11 +1,15 @@
 //! Hints for options of terraform that are not options of the runner, and for help that cannot be printed.
 
+use std::env;
 use std::ffi::OsString;
 use std::io::{self, Write as _};
 
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
+use crate::cli::environment::{is_github_job, values_of_flags};
+use crate::process::github::defused;
+use crate::process::text::{clean, is_visible};
 use crate::process::url_secrets::{Parameters, masked};
 
 /// Options of terraform that the runner sets itself or does not need, each with the alternative.
@@ -145,6 +149,22 @@ fn in_full(ours: &clap::Arg, value: Option<&str>) -> String {
         Some(value) => format!("--{name} '{value}'"),
         None => format!("--{name}"),
     }
+}
+
+/// Prints help or an error. An error repeats arguments and variables, which may be of others: their control characters are
+/// made visible, and in a job of GitHub no line of them is a command.
+pub(super) fn print(error: &clap::Error) -> io::Result<()> {
+    if !error.use_stderr() {
+        return error.print();
+    }
+    let is_github = is_github_job();
+    let has_controls = |text: OsString| text.to_string_lossy().chars().any(|c| !is_visible(c));
+    if !is_github && !env::args_os().chain(values_of_flags()).any(has_controls) {
+        return error.print();
+    }
+    let text = clean(&error.render().to_string());
+    let text = if is_github { defused(&text) } else { text };
+    io::stderr().write_all(text.as_bytes())
 }
 
 /// Whether text for stdout was not written, which is reported. A reader that has closed the pipe did not want more.

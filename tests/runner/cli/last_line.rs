@@ -168,3 +168,24 @@ async fn printed_logs_contain_no_commands_of_github() {
     let ended = Ended::from(in_github(&mut sandbox.command(&json), &sandbox).output().unwrap());
     assert!(crate::json(ended.stdout.as_bytes()).is_array(), "{}", ended.stdout);
 }
+
+/// What clap says of arguments repeats them.
+#[test]
+fn usage_errors_issue_no_commands() {
+    let sandbox = Sandbox::new(RUNNER).hello();
+    for args in [
+        &["plan", "--retries", "x\n::add-mask::a"][..],
+        &["plan", "--name", "x\n::error::a"],
+        &["plan", "--x\n::error::a"],
+        &["show", "x\n::error::pwn"],
+        &["x\r##[error]pwn"],
+    ] {
+        let mut command = sandbox.command(args);
+        let ended = Ended::from(in_github(&mut command, &sandbox).output().unwrap());
+        assert_eq!(ended.code, 64, "{args:?}: {}", ended.stderr);
+        assert_eq!(read_by_github(&ended.stderr).0, [""; 0], "{args:?}: {}", ended.stderr);
+        assert_eq!(read_by_github(&ended.stdout).0, [""; 0], "{args:?}");
+    }
+    let ended = sandbox.run(&["plan", "--retries", "x\u{1b}]0;a\u{7}"]);
+    assert_eq!((ended.code, ended.stderr.contains('\u{1b}')), (64, false), "{}", ended.stderr);
+}
