@@ -197,9 +197,7 @@ impl From<&RunError> for Failure {
             RunError::Release(cause) => cause.into(),
             RunError::Datastore(cause)
             | RunError::Ledger(cause)
-            | RunError::Open(OpenError::Datastore(cause)) => {
-                Self::of_datastore(cause, error)
-            }
+            | RunError::Open(OpenError::Datastore(cause)) => Self::of_datastore(cause, error),
             RunError::Open(OpenError::Taken { .. }) => Self::of_config(error, TAKEN),
             RunError::Open(OpenError::NoneFree { .. }) => Self::of_config(error, NONE_FREE),
             RunError::Applied(AppliedError::Unannotated { hint, .. }) => {
@@ -226,10 +224,7 @@ impl From<&RunError> for Failure {
             RunError::Credentials(why) => Self::new(Kind::Credentials, error).with_hint(&why.hint),
             RunError::Spool { .. } => Self::of_config(error, SPOOL),
             RunError::LocalState(_) => Self::new(Kind::Config, error).with_hint(LOST_STATE),
-            RunError::PlannedState(_) => Self::new(Kind::Config, error).with_hint(
-                "nothing was applied; use a backend that is not local, or a path outside of the checkout, or plan and \
-                 apply with --work-dir DIR; then plan again",
-            ),
+            RunError::PlannedState(_) => Self::of_config(error, LOST_AFTER_PLAN),
             RunError::Errored { cause, errored } => {
                 let hint = Some(errored.hint());
                 Self { message: chain(error), hint, ..Self::of_unsaved_state(cause) }
@@ -249,7 +244,9 @@ impl From<&RunError> for Failure {
             RunError::OtherOrder { next, .. } => Self::of_order(error, next),
             RunError::PrintsOnly { .. } => Self::of_config(error, PRINTS_ONLY),
             RunError::NoOrderKeys => Self::of_config(error, NO_ORDER_KEYS),
-            RunError::Stopped(stop) => Self::of_stop(*stop, error),
+            RunError::Stopped(stop) | RunError::StoppedApply { stop, .. } => {
+                Self::of_stop(*stop, error)
+            }
         }
     }
 }
@@ -258,7 +255,8 @@ impl Failure {
     /// What an apply that failed has left could not be applied.
     fn of_rest(error: &RunError, cause: &RunError) -> Self {
         let failure = Self::from(cause);
-        let next = failure.hint.as_deref().unwrap_or(PLAN_AGAIN);
+        let next = Self::after(cause, "apply").or(failure.hint.clone());
+        let next = next.as_deref().unwrap_or(PLAN_AGAIN);
         let hint = Some(format!("what was applied is in the state; {next}"));
         Self { message: chain(error), hint, ..failure }
     }
@@ -304,6 +302,10 @@ const SPOOL: &str = "nothing was run; mount a volume there that the user of the 
 /// What to do about the tool of a killed run.
 const ORPHANED_TOOL: &str = "nothing was applied; wait until that process has ended, or find it with `fuser -v` on the \
      file run.output there and end it, and run again";
+
+/// What to do if the state of which the plan was made is gone with the private directory of its run.
+const LOST_AFTER_PLAN: &str = "nothing was applied; use a backend that is not local, or a path outside of the checkout, or \
+    plan and apply with --work-dir DIR; then plan again";
 
 /// What to do if the state would be removed with the private directory of the run.
 const LOST_STATE: &str = "nothing was applied; configure a backend other than local (s3, gcs, azurerm, http), or keep its \

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::process::{Killed, quoted};
+use crate::process::{Killed, Stop, quoted};
 use crate::run::step::found_lock::FoundLock;
 use crate::run::step::limits::TimedOut;
 use crate::tool::diagnosis::Class;
@@ -30,11 +30,14 @@ impl<'a> Command<'a> {
     }
 }
 
+const EXISTS: &str =
+    "import the object, or remove it (`runner classify --explain` prints an import block); ";
+
 /// What to do about it. `dir` is where the tool ran; `stored` says whether the log goes into a datastore.
 pub(super) fn after(
     tool: &Command<'_>,
     errors: &Diagnostics,
-    class: Class,
+    (step, class): (&str, Class),
     (dir, stored): (&Path, bool),
 ) -> String {
     let find = |text: &str| {
@@ -72,13 +75,21 @@ pub(super) fn after(
             .to_owned();
     }
     let place = if stored { "above, and in the stored log" } else { "above" };
+    if step == "apply" {
+        let first = match class {
+            Class::Transient => "every error is transient: ",
+            Class::Auth => "renew or extend the credentials that the error is about; ",
+            Class::Quota => "raise the limit, or free something; ",
+            Class::AlreadyExists => EXISTS,
+            _ => "",
+        };
+        return format!("{first}{AFTER_APPLY}; read the tool's output {place}");
+    }
     let first = match class {
         Class::Transient => "run again later: every error is transient; ",
         Class::Auth => "renew or extend the credentials that the error is about, and run again; ",
         Class::Quota => "raise the limit, or free something, and run again; ",
-        Class::AlreadyExists => {
-            "import the object, or remove it (`runner classify --explain` prints an import block); "
-        }
+        Class::AlreadyExists => EXISTS,
         _ => "",
     };
     format!("{first}read the tool's output {place}")
@@ -214,6 +225,18 @@ pub(super) fn after_limit(step: &str, end: &TimedOut) -> String {
     }
 }
 
+/// What to do after an apply was stopped, which has kept its state.
+pub(super) fn after_stopped_apply(stop: Stop) -> String {
+    let more = match stop {
+        Stop::Timeout(_) => "give the run more time with --timeout; ",
+        Stop::Interrupt | Stop::Terminate | Stop::Hangup => "",
+    };
+    format!("{more}{AFTER_APPLY}")
+}
+
+/// What was applied has changed the state, so a second apply of its plan is refused.
+const AFTER_APPLY: &str = "plan again, and apply the new plan: what was applied is in the state, and no plan is applied twice";
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -222,7 +245,7 @@ mod tests {
 
     fn advice(output: &str) -> String {
         let errors = Diagnostics::read(output.as_bytes()).unwrap();
-        after(&TERRAFORM, &errors, Class::Unknown, (Path::new("/code/live/vpc"), false))
+        after(&TERRAFORM, &errors, ("plan", Class::Unknown), (Path::new("/code/live/vpc"), false))
     }
 
     #[test]
@@ -256,7 +279,7 @@ mod tests {
                 format!("Error: Error {summary} the state lock\n\nLock Info:\n  ID:        a;b\n");
             let errors = Diagnostics::read(output.as_bytes()).unwrap();
             let tool = Command { tool: "tofu", workspace: Some("a b") };
-            let says = after(&tool, &errors, Class::Lock, (Path::new("/code"), false));
+            let says = after(&tool, &errors, ("plan", Class::Lock), (Path::new("/code"), false));
             let unlock = "TF_WORKSPACE='a b' tofu force-unlock 'a;b'";
             assert!(says.contains(unlock), "{says}");
         }
@@ -330,10 +353,16 @@ mod tests {
             advice(none)
         );
         assert_eq!(advice("Error: x\n\nbecause\n"), "read the tool's output above");
-        let of =
-            |class| after(&TERRAFORM, &Diagnostics::default(), class, (Path::new("/code"), true));
-        assert_eq!(of(Class::Unknown), "read the tool's output above, and in the stored log");
-        let later = of(Class::Transient);
+        let of = |step, class| {
+            after(&TERRAFORM, &Diagnostics::default(), (step, class), (Path::new("/code"), true))
+        };
+        assert_eq!(
+            of("plan", Class::Unknown),
+            "read the tool's output above, and in the stored log"
+        );
+        let later = of("plan", Class::Transient);
         assert!(later.starts_with("run again later") && later.ends_with("stored log"), "{later}");
+        let later = of("apply", Class::Transient);
+        assert!(later.starts_with("every error is transient: plan again"), "{later}");
     }
 }

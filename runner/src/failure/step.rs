@@ -14,11 +14,8 @@ impl Failure {
     /// The failure of a step.
     pub(super) fn of_step(error: &RunError) -> Self {
         match error {
-            RunError::Tool { tool, workspace, errors, why, dir, stored, .. } => {
-                let tool = Command::new(tool, workspace.as_deref());
-                let hint = advice::after(&tool, errors, why.class, (dir, *stored));
-                let hint = advice::after_kills(why.killed, hint);
-                Self { hint: Some(hint), ..Self::of_tool(error, (errors, dir), why) }
+            RunError::Tool { step, errors, why, dir, .. } => {
+                Self { hint: Self::after(error, step), ..Self::of_tool(error, (errors, dir), why) }
             }
             RunError::Killed { tool, workspace, step, stop, memory, lock, .. } => {
                 let kind = stop.map_or(Kind::Unclassified, Kind::Stopped);
@@ -42,6 +39,16 @@ impl Failure {
             }
             _ => Self::new(Kind::Unclassified, error),
         }
+    }
+
+    /// What to do after the tool has failed in this step.
+    pub(super) fn after(error: &RunError, step: &str) -> Option<String> {
+        let RunError::Tool { tool, workspace, errors, why, dir, stored, .. } = error else {
+            return None;
+        };
+        let tool = Command::new(tool, workspace.as_deref());
+        let hint = advice::after(&tool, errors, (step, why.class), (dir, *stored));
+        Some(advice::after_kills(why.killed, hint))
     }
 
     /// An apply whose state its backend does not have. Only a push helps, whatever the reason was.
@@ -72,6 +79,9 @@ impl Failure {
     /// A signal, or the limit of the run.
     pub(super) fn of_stop(stop: Stop, error: &RunError) -> Self {
         let failure = Self::new(Kind::Stopped(stop), error);
+        if matches!(error, RunError::StoppedApply { .. }) {
+            return failure.with_hint(&advice::after_stopped_apply(stop));
+        }
         match stop {
             Stop::Timeout(_) => failure.with_hint(
                 "`steps` in run.json says how long each step took: give the run more time with --timeout, and run again",

@@ -16,6 +16,17 @@ pub(crate) struct Retried {
     pub(crate) parent: Option<Sha256>,
 }
 
+impl Retried {
+    /// What all tries have applied, in words.
+    pub(crate) fn applied(&self) -> String {
+        let sum =
+            |of: fn(&Counts) -> u64| self.tries.iter().map(|one| of(&one.applied)).sum::<u64>();
+        let [create, update, delete] =
+            [sum(|all| all.create), sum(|all| all.update), sum(|all| all.delete)];
+        format!("it had created {create}, updated {update} and deleted {delete}")
+    }
+}
+
 /// One try of an apply.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ApplyTry {

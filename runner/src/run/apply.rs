@@ -236,6 +236,7 @@ impl Run<'_> {
         let (places, name, of_plan) = (&places, &*name, sum.as_deref());
         let applying = Applying { places, record, name, sum: of_plan, surroundings };
         let kept = Box::pin(self.apply_with_retries(prepared, &applying)).await;
+        let kept = kept.map_err(|error| self.explain_stop(error, &name));
         if kept.is_err() {
             self.log.remove_output();
         }
@@ -246,6 +247,13 @@ impl Run<'_> {
         }
         self.forget_changed_source(&prepared.workspace);
         self.record_apply(sum).await
+    }
+
+    /// What an apply that was stopped has done.
+    fn explain_stop(&self, error: RunError, tool: &str) -> RunError {
+        let RunError::Stopped(stop) = error else { return error };
+        let done = self.report.retried.applied();
+        RunError::StoppedApply { tool: tool.to_owned(), stop, done }
     }
 
     /// The tool's error names only the private copy of a plan file that it cannot read.

@@ -157,6 +157,8 @@ pub(crate) enum RunError {
     Io(#[from] std::io::Error),
     #[error("stopped by {0}")]
     Stopped(Stop),
+    #[error("{tool} apply was stopped by {stop}; {done} before that")]
+    StoppedApply { tool: String, stop: Stop, done: String },
 }
 
 impl RunError {
@@ -174,7 +176,10 @@ impl RunError {
     pub(crate) fn is_stop(&self) -> bool {
         matches!(
             self,
-            Self::Stopped(_) | Self::Killed { stop: Some(_), .. } | Self::TimedOut { .. }
+            Self::Stopped(_)
+                | Self::StoppedApply { .. }
+                | Self::Killed { stop: Some(_), .. }
+                | Self::TimedOut { .. }
         )
     }
 }

@@ -205,7 +205,11 @@ async fn rn17_sigterm_becomes_one_sigint_to_the_tool_which_is_waited_for() {
     assert_eq!(ended.code, 1, "{}", ended.stderr);
     assert!(ended.stdout.contains("interrupted in good order"), "{}", ended.stdout);
     assert!(tenant.annotation("apply-sum").await.is_null());
-    assert_eq!(tenant.short("apply-1", 0).await, "stopped by SIGTERM");
+    let short = tenant.short("apply-1", 0).await;
+    assert!(
+        short.starts_with("terraform apply was stopped by SIGTERM; it had created 0"),
+        "{short}"
+    );
 }
 
 /// The API server is restarted, say.

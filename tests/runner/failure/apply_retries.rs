@@ -239,6 +239,28 @@ async fn apply_whose_errors_are_not_all_transient_is_not_tried_again() {
     let ended = sandbox.run_with(&datastore.url, &[APPLY, &["--retries", "0"]].concat());
     assert!(is_failed(&ended), "{}", ended.stderr);
     assert_eq!(applies(&sandbox), 1, "{}", ended.stderr);
+    // The same plan would be refused.
+    assert!(
+        ended.stderr.contains("next: every error is transient: plan again"),
+        "{}",
+        ended.stderr
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_time_limit_in_the_pause_says_what_was_applied_and_to_plan_again() {
+    let sandbox = failing(1, &BROKEN.replace("10ms", "200 seconds"));
+    let datastore = TestDatastore::memory().await;
+    assert_eq!(sandbox.run_with(&datastore.url, PLAN).code, 0);
+    let ended = sandbox.run_with(&datastore.url, &[APPLY, &["--timeout", "20s"]].concat());
+    assert_eq!((ended.code, applies(&sandbox)), (11, 1), "{}", ended.stderr);
+    for part in [
+        "try 2 follows in 20",
+        "terraform apply was stopped by the time limit of the run, 20s (--timeout); it had created 1,",
+        "next: give the run more time with --timeout; plan again",
+    ] {
+        assert!(ended.stderr.contains(part), "{part}: {}", ended.stderr);
+    }
 }
 
 /// The values of `--var` are not recorded, but in the reviewed plan; those in files and in the environment are the same in

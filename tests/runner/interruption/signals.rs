@@ -190,6 +190,32 @@ async fn signal_limits_the_time_of_remaining_uploads() {
     assert_eq!(json(&report)["outcome"], "interrupted");
 }
 
+/// With a real terraform: one resource is complete, and another one not.
+#[test]
+fn a_stopped_apply_says_what_it_had_applied_and_to_plan_again() {
+    let sandbox = Sandbox::new(RUNNER);
+    let started = sandbox.path("started");
+    let module = format!(
+        "resource \"terraform_data\" \"a\" {{}}
+resource \"terraform_data\" \"b\" {{
+  depends_on = [terraform_data.a]
+  provisioner \"local-exec\" {{
+    command = \"touch {}; exec sleep 60\"
+  }}
+}}
+",
+        started.display()
+    );
+    sandbox.write("main.tf", &module);
+    let runner = Started::spawn(sandbox.command(&["apply", "--no-plan"]));
+    eventually("it applies", || started.exists());
+    runner.signal("TERM");
+    let ended = runner.wait();
+    assert_eq!(ended.code, 143, "{}", ended.stderr);
+    let last = "terraform apply was stopped by SIGTERM; it had created 1, updated 0 and deleted 0 before that. next: plan again";
+    assert!(ended.stderr.contains(last), "{}", ended.stderr);
+}
+
 /// A runner in the middle of a plan, started with this disposition of SIGHUP, whatever the tests inherited.
 fn planning(disposition: &str) -> (Sandbox, Started) {
     let sandbox = Sandbox::new(RUNNER).hello();

@@ -92,9 +92,13 @@ pub(super) trait Visit {
     fn resource(&mut self, changed: &Changed) -> serde_json::Result<()>;
     fn output(&mut self, name: &str, change: &Change) -> serde_json::Result<()>;
     /// The value of a variable of the root module.
-    fn variable(&mut self, name: String, value: &RawValue) -> serde_json::Result<()>;
+    fn variable(&mut self, _name: String, _value: &RawValue) -> serde_json::Result<()> {
+        Ok(())
+    }
     /// A data source that was read for the plan.
-    fn data(&mut self, read: &Prior) -> serde_json::Result<()>;
+    fn data(&mut self, _read: &Prior) -> serde_json::Result<()> {
+        Ok(())
+    }
     /// A change that was made outside of the tool.
     fn drift(&mut self);
     /// An action that the apply invokes.
