@@ -1,5 +1,5 @@
 //! `bench RUNNER DATASTORE [SECTION...]`: figures as ratios to a yardstick of the same minute, since
-//! machines are noisy. Sections: `run`, `pod`, `snapshot`, `resolve`, `install`, `transfer`, `files`, `clouds`, `server=S3S-FS`, `minio=MINIO`, `gc`, `memory`, `starve`. `scripts/bench` builds and calls it.
+//! machines are noisy. Sections: `run`, `pod`, `snapshot`, `redact`, `resolve`, `install`, `transfer`, `files`, `clouds`, `server=S3S-FS`, `minio=MINIO`, `gc`, `memory`, `starve`. `scripts/bench` builds and calls it.
 //! `load [hop]put|[hop]get SIZE SECONDS` in a section's place is one load alone, for a profiler.
 
 #![expect(clippy::disallowed_types, reason = "a bench starts the programs themselves")]
@@ -18,6 +18,8 @@ mod minio;
 mod pass;
 #[path = "bench/pod.rs"]
 mod pod;
+#[path = "bench/redact.rs"]
+mod redact;
 #[path = "bench/run.rs"]
 mod run;
 #[path = "bench/snapshot.rs"]
@@ -61,7 +63,7 @@ async fn main() {
     }
     let [runner, datastore, sections @ ..] = args.as_slice() else {
         eprintln!(
-            "usage: bench RUNNER DATASTORE [run|pod|snapshot|resolve|install|transfer|files|clouds|server=S3S-FS|minio=MINIO|gc|memory|starve]..."
+            "usage: bench RUNNER DATASTORE [run|pod|snapshot|redact|resolve|install|transfer|files|clouds|server=S3S-FS|minio=MINIO|gc|memory|starve]..."
         );
         std::process::exit(64);
     };
@@ -110,9 +112,10 @@ async fn main() {
 type Measure = fn(&Programs);
 
 /// The sections that run commands one after the other.
-const COMMANDS: [(&str, Measure); 4] = [
+const COMMANDS: [(&str, Measure); 5] = [
     ("run", run::run),
     ("snapshot", snapshot::snapshot),
+    ("redact", redact::redact),
     ("resolve", resolve),
     ("install", install::install),
 ];
