@@ -236,7 +236,7 @@ impl Run<'_> {
         let (places, name, of_plan) = (&places, &*name, sum.as_deref());
         let applying = Applying { places, record, name, sum: of_plan, surroundings };
         let kept = Box::pin(self.apply_with_retries(prepared, &applying)).await;
-        let kept = kept.map_err(|error| self.explain_stop(error, &name));
+        let kept = kept.map_err(|error| self.explain_stop(error, name));
         if kept.is_err() {
             self.log.remove_output();
         }

@@ -63,7 +63,7 @@ fn pass(mut client: TcpStream, api: &str, silent: &AtomicBool, created: &AtomicB
     server.read_to_end(&mut answer).unwrap();
     if text.contains("Action=CreateRole") && silent.load(Ordering::Relaxed) {
         created.store(true, Ordering::Relaxed);
-        std::thread::sleep(Duration::from_secs(120));
+        std::thread::sleep(Duration::from_mins(2));
         return;
     }
     // The other side may be gone.

@@ -216,8 +216,8 @@ mod tests {
         }
     }
 
-    fn killed(kills: u64, limit: Option<u64>) -> Option<OutOfMemory> {
-        Some(OutOfMemory { kills, limit })
+    fn killed(kills: u64, limit: Option<u64>) -> OutOfMemory {
+        OutOfMemory { kills, limit }
     }
 
     const POD: (&str, &str) =
@@ -232,9 +232,9 @@ mod tests {
         let before = group.counts();
         assert_eq!(group.killed_since(&before), None);
         machine.events("sys/fs/cgroup", 4, 4);
-        assert_eq!(group.killed_since(&before), killed(2, Some(512 << 20)));
+        assert_eq!(group.killed_since(&before), Some(killed(2, Some(512 << 20))));
         machine.write("sys/fs/cgroup/memory.max", "max\n");
-        assert_eq!(group.killed_since(&before), killed(2, None));
+        assert_eq!(group.killed_since(&before), Some(killed(2, None)));
     }
 
     #[test]
@@ -245,7 +245,7 @@ mod tests {
         let group = machine.group();
         let before = group.counts();
         machine.events("sys/fs/cgroup", 3, 3);
-        assert_eq!(group.killed_since(&before), killed(1, None));
+        assert_eq!(group.killed_since(&before), Some(killed(1, None)));
     }
 
     #[test]
@@ -265,7 +265,7 @@ mod tests {
         assert_eq!(group.killed_since(&before), None);
         machine.events(slice, 2, 2);
         machine.events(session, 0, 1);
-        assert_eq!(group.killed_since(&before), killed(1, Some(1 << 30)));
+        assert_eq!(group.killed_since(&before), Some(killed(1, Some(1 << 30))));
     }
 
     #[test]
@@ -284,7 +284,7 @@ mod tests {
         let before = group.counts();
         machine.control(runner, 0, 1);
         machine.control(pod, 8, 0);
-        assert_eq!(group.killed_since(&before), killed(1, Some(100 << 20)));
+        assert_eq!(group.killed_since(&before), Some(killed(1, Some(100 << 20))));
     }
 
     #[test]
@@ -299,13 +299,13 @@ mod tests {
         let before = group.counts();
         machine.control("sys/fs/cgroup/memory", 1, 1);
         let found = group.killed_since(&before);
-        assert_eq!(found, killed(1, Some(1 << 20)));
+        assert_eq!(found, Some(killed(1, Some(1 << 20))));
         let before = group.counts();
         machine.control("sys/fs/cgroup/memory", 1, 2);
         machine.write("sys/fs/cgroup/memory/memory.memsw.failcnt", "0\n");
         machine.write("sys/fs/cgroup/memory/memory.memsw.max_usage_in_bytes", "2097000\n");
         machine.write("sys/fs/cgroup/memory/memory.memsw.limit_in_bytes", "2097152\n");
-        assert_eq!(group.killed_since(&before), killed(1, Some(2 << 20)), "with its swap");
+        assert_eq!(group.killed_since(&before), Some(killed(1, Some(2 << 20))), "with its swap");
         assert_eq!(
             found.unwrap().to_string(),
             "memory ran out, and the kernel killed a process: the limit of the control group is 1024 KiB"

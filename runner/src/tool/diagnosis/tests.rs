@@ -137,9 +137,8 @@ fn errors_without_boxes_and_empty_lines_are_apart() {
         format!("{busy}{}{detail}{denied}{}", place("a"), place("b")),
         format!("{busy}{}{detail}Warning: old\n{}{denied}{}", place("a"), place("b"), place("b")),
     ] {
-        let prefixed = |prefix: &str| {
-            output.lines().map(|line| format!("{prefix}{line}\n")).collect::<String>()
-        };
+        let prefixed =
+            |prefix: &str| output.lines().flat_map(|line| [prefix, line, "\n"]).collect::<String>();
         for output in [
             output.clone(),
             prefixed("2026-05-05T10:00:00.1234567Z "),

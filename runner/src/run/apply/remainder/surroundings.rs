@@ -80,10 +80,10 @@ impl Sources {
         let mut contents = BTreeMap::new();
         let dir = normal(&std::path::absolute(&self.dir)?);
         let mut add = |name: String, file: &Path| {
+            let is_own_state = file.starts_with(&dir) && is_state(file);
+            let is_own = is_own_state || self.own.iter().any(|own| file.starts_with(own));
             // A file that cannot be read is one for the tool to report.
-            if !(file.starts_with(&dir) && is_state(file))
-                && !self.own.iter().any(|own| file.starts_with(own))
-                && let Ok(sha256) = regular::open_followed(file).and_then(Sha256::of_reader)
+            if !is_own && let Ok(sha256) = regular::open_followed(file).and_then(Sha256::of_reader)
             {
                 contents.insert(name, sha256);
             }

@@ -255,6 +255,7 @@ impl Run<'_> {
         number: u32,
     ) -> Result<(), RunError> {
         let Some(artifacts) = self.artifacts.clone() else { return Ok(()) };
+        self.mask_log().await;
         let (signals, log, pod) = (self.signals, self.log.path(), self.job.pod);
         let stored = async {
             let next = if pod { artifacts.clone() } else { artifacts.next().await? };
@@ -262,6 +263,7 @@ impl Run<'_> {
                 next.put_remainder(&names(number), [bin, json]).await?;
             }
             if !pod {
+                failed.mask(&self.environment.redaction);
                 failed.hint = Some(format!("tried again as attempt {}", next.attempt()));
                 let (log, report) =
                     tokio::join!(artifacts.put_log(log), artifacts.put_report(&failed));
