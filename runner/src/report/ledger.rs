@@ -372,6 +372,15 @@ impl Ledger {
         self.resources.iter().filter(|resource| resource.is_unanswered())
     }
 
+    /// The addresses at which the last start of the tool was to create an object, and got no answer: it may exist.
+    pub(crate) fn unanswered_creates(&self) -> impl Iterator<Item = &str> {
+        let creates = self.resources.iter().filter(|resource| {
+            let is_open = resource.is_unanswered() || resource.unanswered;
+            resource.number == self.tries && resource.action == Action::Create && is_open
+        });
+        creates.map(|resource| resource.address.as_str())
+    }
+
     /// Those of the last start of the tool, for a message.
     pub(crate) fn describe_unanswered(&self) -> Option<String> {
         let names = self.unanswered().filter(|resource| resource.number == self.tries);

@@ -17,7 +17,7 @@ use std::io::{self, BufRead};
 
 use crate::process::url_secrets::{Parameters, masked};
 pub(crate) use crate::tool::diagnostics::apply_end::{ApplyEnd, Refusal};
-pub(crate) use crate::tool::diagnostics::diagnostic::Diagnostic;
+pub(crate) use crate::tool::diagnostics::diagnostic::{Diagnostic, type_of};
 use crate::tool::diagnostics::parser::{Parser, Rank};
 pub(crate) use crate::tool::diagnostics::progress::{
     Action, Phase, Progress, ProgressReader, is_address,

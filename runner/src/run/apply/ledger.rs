@@ -3,6 +3,7 @@
 //! One thread follows the log of the run, another one stores what has changed. Neither of them is waited for while the tool
 //! works: a datastore that fails by then is a warning.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +23,7 @@ use crate::run::artifacts::Artifacts;
 use crate::run::error::RunError;
 use crate::run::prepare::Prepared;
 use crate::tool::diagnosis::{self, Rules};
-use crate::tool::diagnostics::ProgressReader;
+use crate::tool::diagnostics::{ProgressReader, type_of};
 
 /// Between two uploads, from start to start.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -303,6 +304,17 @@ impl Run<'_> {
     /// The last state of the ledger.
     pub(in crate::run) fn ledger_json(&self) -> String {
         self.ledger.as_ref().map(Recorder::json).unwrap_or_default()
+    }
+
+    /// The addresses at which the last try was to create an object, and got no answer, each with how its import ID follows
+    /// from the planned values.
+    pub(super) fn unanswered_creates(&self) -> HashMap<String, Option<String>> {
+        let Some(recorder) = &self.ledger else { return HashMap::new() };
+        let rules = self.retries.rules();
+        let planned_id = |address: &str| Some(rules.planned_id(&type_of(address)?)?.to_owned());
+        let ledger = locked(&recorder.ledger);
+        let addresses = ledger.unanswered_creates();
+        addresses.map(|address| (address.to_owned(), planned_id(address))).collect()
     }
 
     /// The resources that the tool has started, and has not said how they have ended.

@@ -49,6 +49,11 @@ fn of_resource<'a, 't>(
 }
 
 impl ImportId {
+    /// Whether it names this type, and is not that of all types.
+    pub(super) fn names(&self, kind: &str) -> bool {
+        !self.types.is_empty() && self.is_of(kind)
+    }
+
     /// Whether this is the import ID of resources of a type.
     fn is_of(&self, kind: &str) -> bool {
         let matches = |pattern: &String| match pattern.strip_suffix('*') {

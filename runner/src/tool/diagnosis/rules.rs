@@ -58,6 +58,13 @@ impl Rules {
         Ok(Self { rules, patterns })
     }
 
+    /// How the import ID of a resource of this type follows from its planned values, if a rule knows that. A second object
+    /// with the same ID is refused by its service.
+    pub(crate) fn planned_id(&self, kind: &str) -> Option<&str> {
+        let imports = self.rules.iter().filter_map(|rule| rule.import_id.as_ref());
+        imports.filter(|import| import.names(kind)).find_map(|import| import.planned.as_deref())
+    }
+
     /// The rules that match an error, the one that decides first.
     pub(super) fn matching(&self, error: &Diagnostic, text: &str) -> impl Iterator<Item = &Rule> {
         let provider = provider(error);

@@ -73,11 +73,7 @@ impl Diagnostic {
 
     /// The type of the resource, where it is known: `aws_vpc`.
     pub(crate) fn resource_type(&self) -> Option<String> {
-        let of_address = || {
-            let address = without_indexes(self.address.as_deref()?);
-            let kind = address.rsplit('.').nth(1)?.to_owned();
-            Some(kind).filter(|kind| kind.contains('_'))
-        };
+        let of_address = || type_of(self.address.as_deref()?);
         let of_block = || {
             let block = self.block.as_deref()?;
             let kind = match block.split_once(" \"") {
@@ -177,6 +173,13 @@ impl fmt::Display for Diagnostic {
             None => Ok(()),
         }
     }
+}
+
+/// The type of the resource at an address: `aws_vpc`.
+pub(crate) fn type_of(address: &str) -> Option<String> {
+    let address = without_indexes(address);
+    let kind = address.rsplit('.').nth(1)?.to_owned();
+    Some(kind).filter(|kind| kind.contains('_'))
 }
 
 #[cfg(test)]

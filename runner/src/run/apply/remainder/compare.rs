@@ -132,6 +132,10 @@ impl Visit for Reviewed {
     }
 }
 
+/// Why an object is not created again whose ID nothing keeps unique.
+pub(super) const UNANSWERED: &str = "a failed try was to create it and got no answer, so it may exist: look for it, import it, or \
+    plan again";
+
 fn creates(actions: &[String]) -> bool {
     actions.iter().any(|action| action == "create")
 }
@@ -281,6 +285,9 @@ impl Comparison<'_> {
             return Ok(Some(
                 "a failed try has created it, and it is to be created again".to_owned(),
             ));
+        }
+        if is(change, &["create"]) && done.may_exist(address, change)? {
+            return Ok(Some(UNANSWERED.to_owned()));
         }
         let key = (address.clone(), deposed.clone());
         let is_deleted = done.deleted.contains(&key);

@@ -4,7 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::io::{self, BufRead};
 
 use crate::report::Counts;
+use crate::run::apply::remainder::document::Change;
 use crate::run::apply::remainder::imported::Imports;
+use crate::run::apply::remainder::of_address::id_of;
 use crate::tool::diagnostics::{Action, Phase, Progress, ProgressReader, each_line};
 
 /// What a run's apply has done so far.
@@ -14,6 +16,9 @@ pub(super) struct Done {
     pub(super) started: HashSet<String>,
     /// Those at which it has created one.
     pub(super) created: HashSet<String>,
+    /// Those at which it was to create one, and got no answer: it may exist. Each with how the import ID follows from the
+    /// planned values.
+    pub(super) unanswered: HashMap<String, Option<String>>,
     /// Objects that exist, and that it imports.
     pub(super) imports: Imports,
     /// Those at which it has started to create one.
@@ -82,5 +87,12 @@ impl Done {
             _ => deposed,
         };
         self.deleted.insert((address, key));
+    }
+
+    /// Whether the object that a plan is to create may exist, and nothing keeps it unique.
+    pub(super) fn may_exist(&self, address: &str, change: &Change) -> serde_json::Result<bool> {
+        let Some(template) = self.unanswered.get(address) else { return Ok(false) };
+        let id = template.as_ref().map(|template| id_of(change, template)).transpose()?;
+        Ok(id.flatten().is_none())
     }
 }

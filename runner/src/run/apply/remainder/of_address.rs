@@ -45,15 +45,18 @@ pub(in crate::run::apply) fn planned_id(
     address: &str,
     template: &str,
 ) -> Result<Option<String>, PlanError> {
-    let id = with_created(plan, address, |change| {
-        let values = change.planned();
-        let is_sensitive = values.sensitive.is_some_and(|marks| marks.get().contains("true"));
-        match values.known.filter(|_| !is_sensitive) {
-            Some(known) => filled(template, known),
-            None => Ok(None),
-        }
-    })?;
+    let id = with_created(plan, address, |change| id_of(change, template))?;
     Ok(id.flatten())
+}
+
+/// The same of one creation.
+pub(super) fn id_of(change: &Change, template: &str) -> serde_json::Result<Option<String>> {
+    let values = change.planned();
+    let is_sensitive = values.sensitive.is_some_and(|marks| marks.get().contains("true"));
+    match values.known.filter(|_| !is_sensitive) {
+        Some(known) => filled(template, known),
+        None => Ok(None),
+    }
 }
 
 /// The template with the values.

@@ -436,6 +436,30 @@ fn changes_outside_of_the_tool_are_compared_only_where_the_plan_has_no_others() 
 }
 
 #[test]
+fn creation_without_an_answer_is_repeated_only_where_its_id_is_unique() {
+    let plan = |name: &str| {
+        format!(
+            r#"{{"format_version":"1.2","resource_changes":[{{"address":"a_b.c","change":{{"actions":["create"],{name}}}}}]}}"#
+        )
+    };
+    let named = plan(r#""after":{"name":"n"}"#);
+    let generated = plan(r#""after":{"prefix":"n"},"after_unknown":{"name":true}"#);
+    let secret = plan(r#""after":{"name":"n"},"after_sensitive":{"name":true}"#);
+    let template = || Some("${name}".to_owned());
+    for (new, template, is_repeated) in [
+        (&named, template(), true),
+        (&named, None, false),
+        (&generated, template(), false),
+        (&secret, template(), false),
+    ] {
+        let mut done = Done::default();
+        done.unanswered.insert("a_b.c".to_owned(), template);
+        let is_named = differences(new, new, &done).contains("a_b.c: a failed try was to create");
+        assert_eq!(is_named, !is_repeated, "{new}");
+    }
+}
+
+#[test]
 fn many_differences_are_counted() {
     let change =
         |n: usize| format!(r#"{{"address":"a.b[{n}]","change":{{"actions":["create"]}}}}"#);

@@ -7,12 +7,14 @@ use fs_err as fs;
 use jiff::Timestamp;
 
 use crate::basis::plan_file::StateVersion;
+use crate::process::text::clean;
 use crate::report::ledger::ImportState;
 use crate::report::{ApplyTry, Counts, Report};
 use crate::run::PLAN_FILE;
 use crate::run::Run;
 use crate::run::apply::errored_state::Places;
 use crate::run::apply::existing::Tried;
+use crate::run::apply::remainder::compare::UNANSWERED;
 use crate::run::apply::remainder::done::Done;
 use crate::run::apply::remainder::{Imports, Remainder, Surroundings, names};
 use crate::run::error::RunError;
@@ -79,6 +81,7 @@ impl Run<'_> {
             });
             self.add_try(&step, applied, result.as_ref().err());
             let Err(error) = result else { break };
+            done.unanswered.extend(self.unanswered_creates());
             let next = self.next(prepared, applying, &error, (&mut done, &mut seen));
             let Some(next) = Box::pin(next).await? else { return Err(error) };
             let mut failed = self.report.clone();
@@ -137,6 +140,12 @@ impl Run<'_> {
             return Ok(None);
         }
         let options = self.options_of_rest(prepared, done);
+        let options = options.and_then(|options| match done.unanswered.keys().min() {
+            Some(address) if self.report.plan.is_none() => {
+                Err(format!("{}: {UNANSWERED}", clean(address)))
+            }
+            _ => Ok(options),
+        });
         let known = options.and_then(|options| Ok((options, applying.surroundings.clone()?)));
         let (options, surroundings) = match known {
             Ok(known) => known,
