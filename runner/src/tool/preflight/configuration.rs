@@ -161,20 +161,27 @@ impl Configuration {
         !self.is_incomplete
     }
 
-    /// Whether resources are of this provider, and it is the well-known one of this name.
+    /// Whether resources are of this provider, and it is the well-known one of this name. Under another name as well, it is
+    /// not known which of the two a resource uses.
     pub(super) fn has_resources_of(&self, provider: &str) -> bool {
         let is_of = |kind: &String| kind.split('_').next() == Some(provider);
         let is_known = |(name, source): &(String, String)| {
-            name != provider
-                || matches!(source.rsplit_once('/'), Some((owner, kind))
-                    if kind == provider && (owner == "hashicorp" || owner.ends_with("/hashicorp")))
+            let (owner, kind) = source.rsplit_once('/').unwrap_or_default();
+            let is_of_hashicorp = owner == "hashicorp" || owner.ends_with("/hashicorp");
+            if name == provider { kind == provider && is_of_hashicorp } else { kind != provider }
         };
         self.types.iter().any(is_of) && self.sources.iter().all(is_known)
     }
 
-    /// The blocks of a provider.
-    pub(super) fn providers_named(&self, name: &str) -> Vec<&Settings> {
-        self.providers.iter().filter(|(known, _)| known == name).map(|(_, block)| block).collect()
+    /// The blocks of a provider, under each name that it has.
+    pub(super) fn providers_named(&self, provider: &str) -> Vec<&Settings> {
+        let is_of = |(name, source): &(String, String)| {
+            name != provider && source.rsplit('/').next() == Some(provider)
+        };
+        let others = self.sources.iter().filter(|source| is_of(source)).map(|(name, _)| name);
+        let names = others.map(String::as_str).chain([provider]).collect::<Vec<_>>();
+        let named = self.providers.iter().filter(|(name, _)| names.contains(&&**name));
+        named.map(|(_, block)| block).collect()
     }
 
     /// The settings of the backend, if it is of this type. Several are an error that the tool reports, or an override.
@@ -259,6 +266,10 @@ data "aws_caller_identity" "c" {}
         assert!(read(&[resource]).has_resources_of("aws"));
         assert!(!read(&[resource]).has_resources_of("awscc"));
         assert!(!read(&[resource, ("v.tf", other)]).has_resources_of("aws"));
+        let renamed = "terraform {\n  required_providers {\n    amazon = {\n      source = \"hashicorp/aws\"\n    }\n  }\n}\nprovider \"amazon\" {}\n";
+        let renamed = read(&[resource, ("v.tf", renamed)]);
+        assert!(!renamed.has_resources_of("aws"));
+        assert_eq!(renamed.providers_named("aws").len(), 1);
         assert!(!read(&[resource, ("bad.tf", "resource {{")]).is_complete());
         assert!(!read(&[resource, ("r.tofu", "")]).is_complete());
     }
