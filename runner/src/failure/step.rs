@@ -54,8 +54,8 @@ impl Failure {
     /// An apply whose state its backend does not have. Only a push helps, whatever the reason was.
     pub(super) fn of_unsaved_state(cause: &RunError) -> Self {
         let failure = Self::from(cause);
-        match (cause, failure.kind) {
-            (RunError::Tool { .. }, kind) if kind != Kind::Locked => {
+        match cause {
+            RunError::Tool { errors, .. } if advice::held_lock(errors).is_none() => {
                 Self { kind: Kind::Unclassified, ..failure }
             }
             _ => failure,

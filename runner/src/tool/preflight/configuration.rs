@@ -178,10 +178,10 @@ impl Configuration {
         let is_of = |(name, source): &(String, String)| {
             name != provider && source.rsplit('/').next() == Some(provider)
         };
-        let others = self.sources.iter().filter(|source| is_of(source)).map(|(name, _)| name);
-        let names = others.map(String::as_str).chain([provider]).collect::<Vec<_>>();
-        let named = self.providers.iter().filter(|(name, _)| names.contains(&&**name));
-        named.map(|(_, block)| block).collect()
+        let renamed = self.sources.iter().filter(|source| is_of(source)).map(|(name, _)| name);
+        let local = renamed.map(String::as_str).chain([provider]).collect::<Vec<_>>();
+        let found = self.providers.iter().filter(|(name, _)| local.contains(&&**name));
+        found.map(|(_, block)| block).collect()
     }
 
     /// The settings of the backend, if it is of this type. Several are an error that the tool reports, or an override.
