@@ -154,7 +154,7 @@ async fn role_that_a_killed_pod_has_created_is_imported_and_that_of_others_is_no
     }
 
     succeeds(run(&["plan", "--name", "x", "--run", "q"]));
-    let applied = succeeds(run(&["apply", "--name", "x", "--run", "b", "--plan", "q"]));
+    let applied = succeeds(run(&["apply", "--name", "x", "--run", "a", "--plan", "q"]));
     assert!(applied.stdout.contains("EntityAlreadyExists"), "{}", applied.stdout);
     assert!(applied.stdout.contains("Import complete"), "{}", applied.stdout);
     assert!(applied.stdout.contains(&format!("role/{name}")), "{}", applied.stdout);

@@ -26,6 +26,7 @@ const RULES: &str = r"rules:
     pattern: 'the thing (?P<id>\S+) already exists'
     import_id:
       types: [terraform_data]
+      planned: '${input}'
 ";
 /// Why an object is not imported.
 const NO_CREATE: &str =
@@ -249,10 +250,11 @@ async fn import_that_would_replace_the_object_is_not_applied() {
     }
 }
 
-/// The pod is killed during the creation. The plan of the next run creates the same object, or another one.
+/// The pod is killed during the creation. The plan of the next attempt creates the same object, or another one; or the next
+/// apply is another run, whose place and providers may be others.
 #[tokio::test(flavor = "multi_thread")]
-async fn object_that_a_killed_run_was_creating_is_imported_if_the_next_plan_means_the_same() {
-    for is_same in [true, false] {
+async fn object_that_a_killed_attempt_was_creating_is_imported_if_the_next_plan_means_the_same() {
+    for (is_same, next) in [(true, "a"), (false, "a"), (true, "b")] {
         let datastore = TestDatastore::memory().await;
         let code = if is_same { MODULE.to_owned() } else { MODULE.replace("thing-1", "thing-0") };
         let sandbox = module(&code, &["hang"]);
@@ -275,14 +277,14 @@ async fn object_that_a_killed_run_was_creating_is_imported_if_the_next_plan_mean
         assert_eq!(plan.code, 0, "{}", plan.stderr);
 
         let ended =
-            run(&sandbox, &datastore, &["apply", "--name", "x", "--run", "b", "--plan", "q"]);
+            run(&sandbox, &datastore, &["apply", "--name", "x", "--run", next, "--plan", "q"]);
 
-        if is_same {
-            assert_eq!(ended.code, 0, "{}", ended.stderr);
-        } else {
-            is_refused(&ended, "its earlier create was that of another object");
+        match (is_same, next) {
+            (true, "a") => assert_eq!(ended.code, 0, "{}", ended.stderr),
+            (true, _) => is_refused(&ended, "the earlier create of it was that of another run"),
+            (false, _) => is_refused(&ended, "its earlier create was that of another object"),
         }
-        assert_eq!(has_imported(&sandbox), is_same, "{:?}", ids(&sandbox));
+        assert_eq!(has_imported(&sandbox), is_same && next == "a", "{:?}", ids(&sandbox));
     }
 }
 

@@ -162,6 +162,10 @@ mod tests {
         assert_eq!(count("AWS_SECRET_ACCESS_KEY", "/bPxRfiCYEXAMPLEKEY/wJalrXUtnFEMI/K7MDENG"), 1);
         assert!(count("SOURCE", "https://ghp_0123456789:x-oauth-basic@h/x") > 0);
         assert_eq!(count("SOURCE", "ssh://somebody@h/x"), 0);
+        let (first, second) = ("https://u1:pipfirst-11@a/x", "https://u2:pipsecond-22@b/x");
+        for list in [format!("{first} {second}"), format!("{first},{second}|direct")] {
+            assert!(count("PIP_EXTRA_INDEX_URL", &list) >= count("X", first) + count("X", second));
+        }
         assert!(count("HTTPS_PROXY", "http://me:hunter2hunter2@proxy:3128") > 0);
     }
 }

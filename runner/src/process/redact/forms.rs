@@ -18,7 +18,11 @@ pub(super) fn of(value: &[u8]) -> Vec<Pattern> {
     if value.len() < MIN_LEN {
         return Vec::new();
     }
-    let lines = value.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+    // A value of several lines may be in one, with `\n` between them.
+    let joined = memchr::memmem::find(value, b"\\n").map(|_| unescaped(value));
+    let lines = value.split(|byte| *byte == b'\n');
+    let lines = lines.chain(joined.iter().flat_map(|joined| joined.split(|byte| *byte == b'\n')));
+    let lines = lines.map(<[u8]>::trim_ascii);
     let lines = lines.filter(|line| !is_border(line)).collect::<Vec<_>>();
     // As a whole it contains what is too short on a line of its own.
     if lines.iter().any(|line| (1..MIN_LEN).contains(&line.len())) {
@@ -39,9 +43,22 @@ pub(super) fn of(value: &[u8]) -> Vec<Pattern> {
     forms.map(|(form, wraps)| Pattern { bytes: form.into(), wraps }).collect()
 }
 
+/// The value with line breaks instead of `\n`.
+fn unescaped(value: &[u8]) -> Vec<u8> {
+    let (mut out, mut from) = (Vec::with_capacity(value.len()), 0);
+    for at in memchr::memmem::find_iter(value, b"\\n") {
+        out.extend_from_slice(&value[from..at]);
+        out.push(b'\n');
+        from = at + 2;
+    }
+    out.extend_from_slice(&value[from..]);
+    out
+}
+
 /// Whether a line is the first or the last of a PEM block, which is no secret.
 fn is_border(line: &[u8]) -> bool {
-    (line.starts_with(b"-----BEGIN ") || line.starts_with(b"-----END ")) && line.ends_with(b"-----")
+    let is_one = |start: &[u8]| line.starts_with(start) && !line.contains(&b'\\');
+    (is_one(b"-----BEGIN ") || is_one(b"-----END ")) && line.ends_with(b"-----")
 }
 
 fn add_encoded(text: &[u8], forms: &mut BTreeSet<Vec<u8>>) {

@@ -142,6 +142,18 @@ fn values_of_several_lines_are_masked_line_by_line() {
 }
 
 #[test]
+fn a_key_in_one_line_is_masked_with_its_line_breaks_as_well() {
+    let one_line = PEM.trim().replace('\n', "\\n");
+    for value in [one_line.clone(), format!("{one_line}\\n")] {
+        let redaction = redaction(&[&value]);
+        let masked = "-----BEGIN PRIVATE KEY-----\n***\n***\n***\n-----END PRIVATE KEY-----\n";
+        assert_eq!(redaction.text(PEM), masked);
+        let text = redaction.text(&value);
+        assert!(!text.contains("MIIE") && !text.contains("NMoS"), "{text}");
+    }
+}
+
+#[test]
 fn short_values_and_other_text_are_not_masked() {
     let redaction = redaction(&["true", "short77", " \n", "", "password"]);
     assert_eq!(redaction.text("true short77 passwor"), "true short77 passwor");

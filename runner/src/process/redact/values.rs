@@ -84,6 +84,14 @@ fn add_parts(name: &str, text: &str, secrets: &mut Vec<Secret>) {
 
 /// The password of a URL, or a token in place of the user, and the values of its secret parameters.
 pub(crate) fn of_url(name: &str, text: &str) -> Vec<Secret> {
+    // A list, as of indexes or proxies, has several.
+    let parts = text.split(|c: char| c.is_whitespace() || matches!(c, ',' | '|' | ';'));
+    let parts = parts.filter(|part| *part != text && part.contains("://"));
+    let of_parts = parts.flat_map(|part| of_one_url(name, part));
+    of_parts.chain(of_one_url(name, text)).collect()
+}
+
+fn of_one_url(name: &str, text: &str) -> Vec<Secret> {
     let Ok(url) = Url::parse(text) else { return Vec::new() };
     let decoded = |text: &str| percent_encoding::percent_decode_str(text).collect::<Vec<_>>();
     let mut secrets = Vec::new();

@@ -67,6 +67,11 @@ impl Run<'_> {
                 Err(refusal) => refused.push((object.address.as_str(), refusal)),
             }
         }
+        if let Some((address, imported)) = repeated_id(&imports) {
+            let id = Some(imported.id.clone());
+            let reason = "another address of this apply has the same ID".to_owned();
+            refused.push((address.as_str(), Refusal { id, reason }));
+        }
         if refused.is_empty() {
             tried.extend(imports.keys().cloned());
             return Ok(imports);
@@ -172,10 +177,11 @@ impl Run<'_> {
         }
         match unanswered_create(address, history.past()) {
             Ok(Of::ThisProcess) => Ok(None),
-            Ok(Of::Stored(Some(plan))) => Ok(Some(plan)),
-            Ok(Of::Stored(None)) => {
+            Ok(Of::ThisRun(Some(plan))) => Ok(Some(plan)),
+            Ok(Of::ThisRun(None)) => {
                 Err("the earlier create of it was not that of a stored plan".to_owned())
             }
+            Ok(Of::OtherRun) => Err(OTHER_RUN.to_owned()),
             Err(reason) => Err(format!("{reason} (--import-existing imports it all the same)")),
         }
     }
@@ -246,6 +252,16 @@ impl Run<'_> {
 
 /// The reviewed plan as JSON, in the private directory of the run.
 const REVIEWED: &str = "reviewed.json";
+
+/// The first of several addresses with one ID.
+fn repeated_id(imports: &Imports) -> Option<(&String, &Imported)> {
+    let mut ids = BTreeSet::new();
+    imports.iter().find(|(_, imported)| !ids.insert(&imported.id))
+}
+
+/// Why the ledger of another run is not enough.
+const OTHER_RUN: &str = "the earlier create of it was that of another run, whose place and providers may have been others \
+    (--import-existing imports it all the same)";
 
 /// The import ID of an object, if it is known exactly: by the error, by the planned values, or by both.
 fn exact_id(object: &Existing, known: &Known) -> Result<String, String> {

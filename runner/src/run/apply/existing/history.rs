@@ -12,6 +12,7 @@ pub(super) struct History {
     stored: Vec<Ledger>,
     /// Those of this process, without its last try of the tool. Of each the first try that is this process's.
     ours: Vec<(Ledger, u32)>,
+    run: Option<RunKey>,
 }
 
 /// What an entry of a ledger is of.
@@ -19,8 +20,10 @@ pub(super) struct History {
 pub(super) enum Of<'a> {
     /// An earlier try of this process: it has the same code, plan and credentials.
     ThisProcess,
-    /// An earlier attempt or run, with its stored plan.
-    Stored(Option<&'a ReviewedPlan>),
+    /// An earlier attempt of this run, with its stored plan.
+    ThisRun(Option<&'a ReviewedPlan>),
+    /// Another run, whose place and providers may have been others.
+    OtherRun,
 }
 
 impl Run<'_> {
@@ -31,7 +34,7 @@ impl Run<'_> {
             stored.retain(|ledger| !ours.iter().any(|(of, _)| of.is_same_attempt(ledger)));
             stored.sort_by_key(Ledger::started);
         }
-        Ok(History { stored, ours })
+        Ok(History { stored, ours, run: Some(self.job.run.clone()) })
     }
 }
 
@@ -52,23 +55,28 @@ impl History {
 
     /// All that was done, in that order.
     pub(super) fn past(&self) -> impl Iterator<Item = (&Resource, Of<'_>)> {
-        let stored = self.stored.iter().flat_map(|ledger| of(ledger, u32::MAX));
+        let is_of_run =
+            |ledger: &Ledger| self.run.as_ref().is_some_and(|run| ledger.is_of_run(run));
+        let stored = self.stored.iter();
+        let stored = stored.flat_map(move |ledger| of(ledger, u32::MAX, is_of_run(ledger)));
         let last = self.ours.len().saturating_sub(1);
         let ours = self.ours.iter().enumerate().flat_map(move |(at, (ledger, first))| {
             let is_over = move |resource: &Resource| at < last || !ledger.is_last_try(resource);
-            of(ledger, *first).filter(move |(resource, _)| is_over(resource))
+            of(ledger, *first, true).filter(move |(resource, _)| is_over(resource))
         });
         stored.chain(ours)
     }
 }
 
 /// The entries of a ledger, of which those from the try `first` on are of this process.
-fn of(ledger: &Ledger, first: u32) -> impl Iterator<Item = (&Resource, Of<'_>)> {
+fn of(ledger: &Ledger, first: u32, is_of_run: bool) -> impl Iterator<Item = (&Resource, Of<'_>)> {
     ledger.resources().map(move |resource| {
         let of = if resource.number >= first {
             Of::ThisProcess
+        } else if is_of_run {
+            Of::ThisRun(ledger.reviewed(resource.number))
         } else {
-            Of::Stored(ledger.reviewed(resource.number))
+            Of::OtherRun
         };
         (resource, of)
     })
@@ -101,12 +109,21 @@ mod tests {
             (ledger(time, 2, &[("o.a", 1), ("o.b", 2)]), 2),
             (ledger(time, 2, &[("l.a", 1), ("l.b", 2)]), 1),
         ];
-        let history = History { stored, ours };
+        let run = RunKey {
+            namespace: "n".parse().unwrap(),
+            layer: "l".parse().unwrap(),
+            run: "r".parse().unwrap(),
+        };
+        let other = RunKey { run: "other".parse().unwrap(), ..run.clone() };
+        let of_other = History { stored: stored.clone(), ours: Vec::new(), run: Some(other) };
+        assert!(of_other.past().all(|(_, of)| matches!(of, Of::OtherRun)));
+        let history = History { stored, ours, run: Some(run) };
         let past = history.past().map(|(resource, of)| {
             let of = match of {
                 Of::ThisProcess => "ours",
-                Of::Stored(Some(_)) => "planned",
-                Of::Stored(None) => "unknown",
+                Of::ThisRun(Some(_)) => "planned",
+                Of::ThisRun(None) => "unknown",
+                Of::OtherRun => "other",
             };
             format!("{} {of}", resource.address)
         });

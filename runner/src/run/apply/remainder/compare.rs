@@ -133,7 +133,7 @@ impl Visit for Reviewed {
 }
 
 /// Why an object is not created again whose ID nothing keeps unique.
-pub(super) const UNANSWERED: &str = "a failed try was to create it and got no answer, so it may exist: look for it, import it, or \
+const UNANSWERED: &str = "a failed try was to create it and got no answer, so it may exist: look for it, import it, or \
     plan again";
 
 fn creates(actions: &[String]) -> bool {

@@ -7,7 +7,7 @@ use crate::report::Counts;
 use crate::run::apply::remainder::document::Change;
 use crate::run::apply::remainder::imported::Imports;
 use crate::run::apply::remainder::of_address::id_of;
-use crate::tool::diagnostics::{Action, Phase, Progress, ProgressReader, each_line};
+use crate::tool::diagnostics::{Action, Phase, Progress, ProgressReader, each_line, is_address};
 
 /// What a run's apply has done so far.
 #[derive(Clone, Debug, Default)]
@@ -19,6 +19,8 @@ pub(super) struct Done {
     /// Those at which it was to create one, and got no answer: it may exist. Each with how the import ID follows from the
     /// planned values.
     pub(super) unanswered: HashMap<String, Option<String>>,
+    /// Whether the log hides a part of an address, so that it is not known what was done.
+    pub(super) has_masked: bool,
     /// Objects that exist, and that it imports.
     pub(super) imports: Imports,
     /// Those at which it has started to create one.
@@ -29,16 +31,21 @@ pub(super) struct Done {
     deleting: HashMap<String, Vec<Option<String>>>,
 }
 
+/// Whether a line may say what was done, if the log hides a part of it.
+fn may_be_progress(line: &str) -> bool {
+    let head = line.split_once(": ").map_or("", |(head, _)| head);
+    line.contains("***") && (head.contains("***") || is_address(head))
+}
+
 impl Done {
     /// Adds what the output of a try shows. Returns how many changes that has completed. `may_repeat`: the tool may have
     /// been run twice.
     pub(super) fn add(&mut self, output: impl BufRead, may_repeat: bool) -> io::Result<Counts> {
         let (mut reader, mut counts) = (ProgressReader::new(may_repeat), Counts::default());
         self.deleting.clear();
-        each_line(output, |line| {
-            if let Some(progress) = reader.line(line) {
-                self.add_progress(progress, &mut counts);
-            }
+        each_line(output, |line| match reader.line(line) {
+            Some(progress) => self.add_progress(progress, &mut counts),
+            None => self.has_masked |= may_be_progress(line),
         })?;
         Ok(counts)
     }
@@ -48,6 +55,7 @@ impl Done {
         if !action.changes() {
             return;
         }
+        self.has_masked |= address.contains("***");
         if phase == Phase::Started && action == Action::Delete {
             self.deleting.entry(address.clone()).or_default().push(deposed.clone());
         }
@@ -94,5 +102,25 @@ impl Done {
         let Some(template) = self.unanswered.get(address) else { return Ok(false) };
         let id = template.as_ref().map(|template| id_of(change, template)).transpose()?;
         Ok(id.flatten().is_none())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masked_lines_of_the_tool_hide_what_was_done() {
+        for (line, is_hidden) in [
+            ("aws_vpc.***: Creation complete after 0s [id=1]", true),
+            ("a_b.c[\"***\"]: Creating...", true),
+            ("a_b.c: *** *** after 0s [id=1]", true),
+            ("a_b.c (local-exec): the token is ***", false),
+            ("a_b.c: Creation complete after 0s [id=1]", false),
+        ] {
+            let mut done = Done::default();
+            done.add(format!("{line}\n").as_bytes(), false).unwrap();
+            assert_eq!(done.has_masked, is_hidden, "{line}");
+        }
     }
 }

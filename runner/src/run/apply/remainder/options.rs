@@ -39,6 +39,9 @@ impl Run<'_> {
         if self.has_cut_output {
             return Err("its output is incomplete".to_owned());
         }
+        if done.has_masked {
+            return Err("an address in its output contains a secret, and is masked".to_owned());
+        }
         if self.report.state_lock != StateLock::Free {
             return Err("the state may be locked".to_owned());
         }

@@ -7,14 +7,12 @@ use fs_err as fs;
 use jiff::Timestamp;
 
 use crate::basis::plan_file::StateVersion;
-use crate::process::text::clean;
 use crate::report::ledger::ImportState;
 use crate::report::{ApplyTry, Counts, Report};
 use crate::run::PLAN_FILE;
 use crate::run::Run;
 use crate::run::apply::errored_state::Places;
 use crate::run::apply::existing::Tried;
-use crate::run::apply::remainder::compare::UNANSWERED;
 use crate::run::apply::remainder::done::Done;
 use crate::run::apply::remainder::{Imports, Remainder, Surroundings, names};
 use crate::run::error::RunError;
@@ -140,12 +138,6 @@ impl Run<'_> {
             return Ok(None);
         }
         let options = self.options_of_rest(prepared, done);
-        let options = options.and_then(|options| match done.unanswered.keys().min() {
-            Some(address) if self.report.plan.is_none() => {
-                Err(format!("{}: {UNANSWERED}", clean(address)))
-            }
-            _ => Ok(options),
-        });
         let known = options.and_then(|options| Ok((options, applying.surroundings.clone()?)));
         let (options, surroundings) = match known {
             Ok(known) => known,

@@ -1,8 +1,8 @@
 //! Whether a lock is the one that the tool of this run took and left when it ended. Only such a lock is freed.
 //!
-//! The tool never prints the ID of a lock that it takes, but its errors may: the backend `http` has it in the URL of a refused
-//! state, and others describe the lock that they could not release. Else the holder that the lock server names must be an apply
-//! that this machine began while the tool ran, and the tool must not have released its lock.
+//! The tool never prints the ID of a lock that it takes, but the backend `http` has it in the URL of a refused state. Else the
+//! holder that the lock server names must be an apply that this machine began while the tool ran, and the tool must say that it
+//! could not release its lock, and not that another one exists.
 
 use std::io::BufReader;
 
@@ -37,7 +37,12 @@ impl OwnLock {
         let open = || regular::open(&output).map(BufReader::new);
         // Without an output nothing is known, and the lock stays.
         if let Ok(reader) = open() {
-            let read = each_line(reader, |line| own.ids.extend(id_in_url(line)));
+            let mut block = SaveError::default();
+            let read = each_line(reader, |line| {
+                if block.contains(line) {
+                    own.ids.extend(id_in_url(line));
+                }
+            });
             read.unwrap_or_else(|error| tracing::debug!("{error}"));
         }
         if let Ok(errors) = open().and_then(Diagnostics::read) {
@@ -49,10 +54,9 @@ impl OwnLock {
     fn read_errors(&mut self, errors: &Diagnostics) {
         for error in errors.iter() {
             let text = format!("{}\n{}", error.summary, error.detail);
-            if text.contains("Error releasing the state lock") {
-                self.is_left = true;
-                self.ids.extend(lock_info(&text, "ID:").map(str::to_owned));
-            }
+            // The lock that this error describes is the one that exists, which may be that of another process.
+            self.is_left |=
+                text.contains("Error releasing the state lock") && !text.contains("does not match");
         }
     }
 
@@ -83,6 +87,25 @@ impl OwnLock {
             .zip(self.ran)
             .is_some_and(|(created, (first, last))| first <= created && created <= last);
         is_host && is_time && of("Operation:") == Some("OperationTypeApply")
+    }
+}
+
+/// Whether lines belong to the tool's own error about the state, in its box. Other errors quote the output of programs.
+#[derive(Debug, Default)]
+struct SaveError {
+    is_first: bool,
+    is_inside: bool,
+}
+
+impl SaveError {
+    fn contains(&mut self, line: &str) -> bool {
+        let line = line.trim_end();
+        if self.is_first {
+            self.is_inside = line == "│ Error: Failed to save state";
+        }
+        self.is_first = line == "╷";
+        self.is_inside &= line.starts_with('│');
+        self.is_inside
     }
 }
 
@@ -117,6 +140,42 @@ mod tests {
              │   Path:      b/k\n│   Operation: {operation}\n│   Who:       {who}\n│   Version:   1.11.4\n\
              │   Created:   {created}\n│   Info:      \n│ \n│ \n│ Terraform acquires a state lock\n╵\n"
         )
+    }
+
+    #[test]
+    fn only_the_error_about_the_state_names_the_own_lock() {
+        let boxed =
+            |headline: &str, text: &str| format!("╷\n│ Error: {headline}\n│ \n│ {text}\n╵\n");
+        let url = format!("POST http://h/state?ID={ID} giving up");
+        let quoted = format!("Output: ╷\n│ Error: Failed to save state\n│ {url}");
+        for (output, is_named) in [
+            (boxed("Failed to save state", &url), true),
+            (boxed("local-exec provisioner error", &url), false),
+            (boxed("local-exec provisioner error", &quoted), false),
+            (format!("{}{url}\n", boxed("Failed to save state", "x")), false),
+        ] {
+            let mut block = SaveError::default();
+            let named =
+                output.lines().any(|line| block.contains(line) && id_in_url(line).is_some());
+            assert_eq!(named, is_named, "{output}");
+        }
+    }
+
+    #[test]
+    fn lock_that_the_tool_found_instead_of_its_own_is_not_its_own() {
+        let text = |error: &str| {
+            format!(
+                "Error: Error releasing the state lock\n\nError message: failed to unlock: {error}\nLock Info:\n  ID:        {ID}\n  Who:       alice@elsewhere\n"
+            )
+        };
+        for (error, is_left) in [
+            ("lock ID \"1\" does not match existing lock (\"8fddc8f0\")", false),
+            ("operation error DynamoDB: 503", true),
+        ] {
+            let mut own = OwnLock::default();
+            own.read_errors(&Diagnostics::read(text(error).as_bytes()).unwrap());
+            assert_eq!((own.ids.len(), own.is_left), (0, is_left), "{error}");
+        }
     }
 
     fn own(ids: &[&str], is_left: bool) -> OwnLock {
