@@ -90,21 +90,19 @@ impl OwnLock {
     }
 }
 
-/// Whether lines belong to the tool's own error about the state, in its box. Other errors quote the output of programs.
+/// Whether lines belong to the tool's own error about the state, in a box or without. Other errors quote the output of
+/// programs.
 #[derive(Debug, Default)]
 struct SaveError {
-    is_first: bool,
     is_inside: bool,
 }
 
 impl SaveError {
     fn contains(&mut self, line: &str) -> bool {
-        let line = line.trim_end();
-        if self.is_first {
-            self.is_inside = line == "│ Error: Failed to save state";
+        let line = line.strip_prefix("│ ").unwrap_or(line).trim_end();
+        if line.starts_with("Error: ") || line.starts_with("Warning: ") || line == "╵" {
+            self.is_inside = line == "Error: Failed to save state";
         }
-        self.is_first = line == "╷";
-        self.is_inside &= line.starts_with('│');
         self.is_inside
     }
 }
@@ -147,11 +145,11 @@ mod tests {
         let boxed =
             |headline: &str, text: &str| format!("╷\n│ Error: {headline}\n│ \n│ {text}\n╵\n");
         let url = format!("POST http://h/state?ID={ID} giving up");
-        let quoted = format!("Output: ╷\n│ Error: Failed to save state\n│ {url}");
         for (output, is_named) in [
             (boxed("Failed to save state", &url), true),
             (boxed("local-exec provisioner error", &url), false),
-            (boxed("local-exec provisioner error", &quoted), false),
+            (format!("\nError: Failed to save state\n\nError saving state:\n{url}\n"), true),
+            (format!("\nError: Failed to save state\n\nx\n\nError: other\n\n{url}\n"), false),
             (format!("{}{url}\n", boxed("Failed to save state", "x")), false),
         ] {
             let mut block = SaveError::default();
