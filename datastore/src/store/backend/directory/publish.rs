@@ -220,9 +220,9 @@ fn is_lost_with(
     }
     for _ in 0..MAX_TRIES {
         // Uploads and deletions change an object and its record under this lock.
-        let lock = match lock(&file_path) {
-            Err(error) if is_absent(&error) => None,
-            lock => lock?,
+        let (lock, had_directory) = match lock(&file_path) {
+            Err(error) if is_absent(&error) => (None, false),
+            lock => (lock?, true),
         };
         let (_found, found_meta) = match open_file(&record, File::options().read(true)) {
             Err(error) if is_absent(&error) => return Ok(false),
@@ -240,7 +240,7 @@ fn is_lost_with(
             return Ok(true);
         }
         // The file system has no locks. An upload that is not done yet has changed the record lately.
-        if !is_missing && is_there() && !is_regular(&file_path)? {
+        if had_directory && !is_missing && is_there() && !is_regular(&file_path)? {
             let age = SystemTime::now().duration_since(found_meta.modified()?);
             if age.is_ok_and(|age| age > UNCHANGED) {
                 return Ok(true);
@@ -335,5 +335,24 @@ mod tests {
         assert!(is_lost().unwrap(), "without its directory");
         fs::remove_file(&record).unwrap();
         assert!(!is_lost().unwrap());
+    }
+    #[test]
+    fn object_whose_directory_is_made_meanwhile_is_not_lost() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        let location = Path::from("layers/n/l/r/0/run.json");
+        let (file, record) = (root.join(location.as_ref()), record_file_path(root, &location));
+        fs::create_dir_all(record.parent().unwrap()).unwrap();
+        fs::write(&record, "{}").unwrap();
+        let directory = file.parent().unwrap();
+        let lock = |_: &FsPath| {
+            if !directory.is_dir() {
+                fs::create_dir_all(directory)?;
+                return Err(ErrorKind::NotFound.into());
+            }
+            fs::write(&file, "x")?;
+            File::open(directory).map(Some)
+        };
+        assert!(!is_lost_with(root, &location, lock).unwrap());
     }
 }
