@@ -96,6 +96,9 @@ fn add_base64(text: &[u8], lines: &mut BTreeSet<Vec<u8>>, forms: &mut BTreeSet<V
             forms.insert(known.to_vec());
             // A line may end within the beginning, by which a form is found.
             forms.insert(known[MIN_LEN.min(known.len())..].to_vec());
+            if known.iter().any(|byte| matches!(byte, b'+' | b'/')) {
+                add_urls(known, lines);
+            }
             for width in WRAPPED.into_iter().filter(|width| before == 0 && known.len() > *width) {
                 // There may be other text beside the lines.
                 lines.extend(known.chunks(width).map(<[u8]>::to_vec));

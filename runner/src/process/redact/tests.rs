@@ -82,8 +82,10 @@ fn base64_is_masked_at_every_alignment() {
     for before in 0..7 {
         for after in 0..4 {
             let text = format!("{}{value}{}", "x".repeat(before), "y".repeat(after));
-            for encoded in [STANDARD.encode(&text), URL_SAFE.encode(&text)] {
-                let masked = redaction.text(&encoded);
+            let standard = STANDARD.encode(&text);
+            let in_url = standard.replace('+', "%2B").replace('/', "%2F");
+            for encoded in [standard, in_url, URL_SAFE.encode(&text)] {
+                let masked = redaction.text(&encoded).replace("%2B", "+").replace("%2F", "/");
                 // Up to one character on each side has bits of the text around the secret.
                 let rest = masked.replace("***", "");
                 assert!(masked.contains("***"), "{before} {after}: {masked}");

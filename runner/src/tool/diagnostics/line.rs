@@ -29,11 +29,11 @@ pub(super) enum Level {
     Debug,
 }
 
-/// What CI systems and log collectors put before each line: a timestamp, in brackets by Jenkins, with the stream by
+/// What CI systems and log collectors put before each line: a timestamp, in brackets or without a date by Jenkins, with the stream by
 /// GitLab, with job and step by `gh run view --log`; the step of a container build; GitHub's `##[error]`; a byte order mark.
 static COLLECTOR: LazyLock<Regex> = LazyLock::new(|| {
     regex(
-        r"^(?:\x{feff}|##\[error\]|#\d+ \d+\.\d+ |(?:[^\t\x{2502}]+\t[^\t\x{2502}]+\t\x{feff}?)?\[?(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,]\d+)?(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))?\]?(?: \d\d[OE](?:[ +]|$)| |$))",
+        r"^(?:\x{feff}|##\[error\]|#\d+ \d+\.\d+ |\d\d:\d\d:\d\d(?: {2}|$)|(?:[^\t\x{2502}]+\t[^\t\x{2502}]+\t\x{feff}?)?\[?(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,]\d+)?(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))?\]?(?: \d\d[OE](?:[ +]|$)| |$))",
     )
 });
 

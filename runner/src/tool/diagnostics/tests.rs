@@ -309,6 +309,7 @@ fn blocks_are_found_behind_prefixes_and_colours() {
         "2026-05-05T10:00:00.1234567Z ",
         "2026-05-05T10:00:00.123456Z 01O ",
         "[2026-05-05T10:00:00.123Z] ",
+        "10:00:00  ",
         "terraform-1  | ",
         "terraform  | ",
         "[terragrunt] ",
