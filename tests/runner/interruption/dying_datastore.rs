@@ -154,6 +154,9 @@ async fn state_that_is_delivered_nowhere_waits_in_the_spool() {
     assert_eq!(json(&stored.artifact("errored.tfstate", 0).await)["serial"], 1);
     // Its backend does not have it.
     assert!(state.exists());
+    let again = sandbox.run(&upload);
+    assert_eq!(again.code, 8, "{}", again.stderr);
+    assert!(again.stderr.contains("upload does not send states"), "{}", again.stderr);
     let refused = run_in_new_container(&sandbox, &lossy.url, &[UNPLANNED, SPOOLED].concat());
     assert_eq!((refused.code, applies(&sandbox)), (8, 1), "{}", refused.stderr);
 }

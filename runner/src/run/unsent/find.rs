@@ -286,14 +286,14 @@ pub(super) fn waiting_of_layer(
     found
 }
 
-/// The attempts of all layers whose files wait for `runner upload`.
+/// The attempts of all layers whose files wait for `runner upload`, and those of which only states are left.
 pub(super) fn waiting_below(state_home: &Path) -> Vec<PathBuf> {
     let mut found = vec![state_home.join(ROOT)];
     // Namespace, layer, run and attempt.
     for _ in 0..4 {
         found = found.iter().flat_map(|dir| below(dir)).collect();
     }
-    found.retain(|dir| has_record(dir));
+    found.retain(|dir| has_record(dir) || !states::kept(dir).is_empty());
     found.sort();
     found
 }
