@@ -106,11 +106,9 @@ const OUT_OF_MEMORY: &str =
     "memory ran out, and the kernel killed a process: the limit of the control group is 300 MiB";
 
 #[test]
+#[ignore = "needs a memory control group"]
 fn tool_for_which_memory_runs_out_is_named_with_the_limit() {
-    let Some(group) = Group::new(300) else {
-        eprintln!("skipped: no memory control group can be made here");
-        return;
-    };
+    let group = Group::new(300).unwrap();
     let sandbox = Sandbox::new(RUNNER);
     let many =
         "output \"n\" {\n  value = length(setproduct(range(1000), range(1000), range(20)))\n}\n";
@@ -129,11 +127,9 @@ fn tool_for_which_memory_runs_out_is_named_with_the_limit() {
 
 /// The provider's error looks like one that passes.
 #[test]
+#[ignore = "needs a memory control group"]
 fn provider_for_which_memory_runs_out_is_named_with_the_limit_and_not_tried_again() {
-    let Some(group) = Group::new(300) else {
-        eprintln!("skipped: no memory control group can be made here");
-        return;
-    };
+    let group = Group::new(300).unwrap();
     let sandbox = Sandbox::new(RUNNER);
     let arch = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
     let dir = sandbox.path(&format!("mirror/registry.terraform.io/x/eater/1.0.0/linux_{arch}"));
