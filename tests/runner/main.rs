@@ -4,6 +4,7 @@
 
 mod burrito;
 mod redaction;
+mod state_server;
 mod stored_run;
 mod terragrunt;
 
@@ -67,6 +68,7 @@ mod binding {
 mod interruption {
     mod datastore_responses;
     mod dying_datastore;
+    mod each_moment;
     mod killed_runner;
     mod killed_tool;
     mod ledger;

@@ -152,7 +152,7 @@ fn a_signal_ends_the_pause_at_once() {
     plan.stderr(std::fs::File::create(sandbox.path("stderr")).unwrap());
     let run = Started::spawn(plan);
     let says = || std::fs::read_to_string(sandbox.path("stderr")).unwrap();
-    eventually("the pause has begun", || says().contains("try 2 follows in 20"));
+    eventually("the pause has started", || says().contains("try 2 follows in 20"));
     let stopped = std::time::Instant::now();
     run.signal("TERM");
     assert_eq!(run.wait().code, 143, "{}", says());

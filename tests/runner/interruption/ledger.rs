@@ -219,7 +219,7 @@ async fn ledger_of_many_changes_is_stored_once_a_second() {
     assert!(pauses.iter().all(|pause| pause.as_millis() > 900), "{pauses:?}");
 }
 
-/// The apply has started: what it has begun is finished.
+/// The apply has started: what it has started is finished.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_later_try_goes_on_without_its_first_ledger() {
     let datastore = TestDatastore::memory().await;

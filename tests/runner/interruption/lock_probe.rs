@@ -1,12 +1,10 @@
 //! Whether the state is locked after the tool was killed.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use support::{Ended, Sandbox, eventually};
 
+use crate::state_server::StateServer;
 use crate::{RUNNER, json};
 
 /// A module whose apply kills terraform, after it has copied the state.
@@ -51,87 +49,12 @@ fn lock_of_a_local_state_is_free_and_its_bytes_stay() {
     assert!(!sandbox.work().join(".terraform.tfstate.lock.info").exists());
 }
 
-/// A backend of the type `http` with locks.
-#[derive(Clone, Default)]
-struct Backend(Arc<Mutex<Contents>>);
-
-#[derive(Default)]
-struct Contents {
-    state: Option<Vec<u8>>,
-    lock: Option<Vec<u8>>,
-    /// Whether it lets everyone lock the state, as if the lock of a dead client had expired.
-    forgets_locks: bool,
-    methods: Vec<String>,
-}
-
-impl Backend {
-    /// Starts it. Returns the configuration as well.
-    fn start() -> (Self, String) {
-        let (backend, listener) = (Self::default(), TcpListener::bind("127.0.0.1:0").unwrap());
-        let address = format!("http://{}/state", listener.local_addr().unwrap());
-        let ours = backend.clone();
-        std::thread::spawn(move || {
-            for stream in listener.incoming().map_while(Result::ok) {
-                // A client that leaves is no error.
-                let _answered = ours.answer(stream);
-            }
-        });
-        let lines = ["address", "lock_address", "unlock_address"];
-        let lines = lines.map(|name| format!("    {name} = \"{address}\"\n")).concat();
-        (backend, format!("terraform {{\n  backend \"http\" {{\n{lines}  }}\n}}\n"))
-    }
-
-    fn answer(&self, mut stream: TcpStream) -> std::io::Result<()> {
-        let mut reader = BufReader::new(stream.try_clone()?);
-        let (mut method, mut len) = (String::new(), 0);
-        for index in 0.. {
-            let mut line = String::new();
-            reader.read_line(&mut line)?;
-            if index == 0 {
-                method.extend(line.split(' ').next());
-            }
-            let line = line.trim().to_ascii_lowercase();
-            if let Some(value) = line.strip_prefix("content-length:") {
-                len = value.trim().parse().unwrap();
-            }
-            if line.is_empty() {
-                break;
-            }
-        }
-        let mut body = vec![0; len];
-        reader.read_exact(&mut body)?;
-        let mut contents = self.0.lock().unwrap();
-        contents.methods.push(method.clone());
-        let forgets = contents.forgets_locks;
-        let (status, body) = match &*method {
-            "GET" => contents.state.clone().map_or((404, Vec::new()), |state| (200, state)),
-            "LOCK" => match &contents.lock {
-                Some(holder) if !forgets => (423, holder.clone()),
-                _ => {
-                    contents.lock = Some(body);
-                    (200, Vec::new())
-                }
-            },
-            "UNLOCK" => {
-                contents.lock = None;
-                (200, Vec::new())
-            }
-            _ => {
-                contents.state = Some(body);
-                (200, Vec::new())
-            }
-        };
-        let head = format!("HTTP/1.1 {status} x\r\nContent-Length: {}\r\n", body.len());
-        stream.write_all(&[head.as_bytes(), b"Connection: close\r\n\r\n", &body].concat())
-    }
-}
-
 #[test]
 fn lock_that_a_killed_tool_has_left_is_named_by_the_id_of_the_server() {
-    let (backend, configuration) = Backend::start();
+    let (backend, configuration) = StateServer::start();
     let sandbox = Sandbox::new(RUNNER);
     let ended = killed(&sandbox, &configuration);
-    let contents = backend.0.lock().unwrap();
+    let contents = backend.contents();
     let held = json(contents.lock.as_deref().unwrap());
     let id = held["ID"].as_str().unwrap();
     for words in [
@@ -149,8 +72,8 @@ fn lock_that_a_killed_tool_has_left_is_named_by_the_id_of_the_server() {
 
 #[test]
 fn free_lock_of_a_server_is_taken_and_freed_and_nothing_is_written() {
-    let (backend, configuration) = Backend::start();
-    backend.0.lock().unwrap().forgets_locks = true;
+    let (backend, configuration) = StateServer::start();
+    backend.contents().forgets_locks = true;
     let sandbox = Sandbox::new(RUNNER);
     let ended = killed(&sandbox, &configuration);
     assert!(
@@ -159,7 +82,7 @@ fn free_lock_of_a_server_is_taken_and_freed_and_nothing_is_written() {
         ended.stderr
     );
     assert_eq!(state_lock(&sandbox), "free");
-    let methods = backend.0.lock().unwrap().methods.join(" ");
+    let methods = backend.contents().seen.join(" ");
     assert!(methods.ends_with("LOCK GET UNLOCK"), "{methods}");
 }
 

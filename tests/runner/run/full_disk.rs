@@ -6,9 +6,9 @@ use support::{Ended, Sandbox, TestDatastore};
 use url::Url;
 
 use super::apply_once::{applies, lost_everything};
-use super::unsaved_state::state_server::StateServer;
 use super::unsent_files::advised;
 use crate::source::checkout::git;
+use crate::state_server::StateServer;
 use crate::stored_run::StoredRun;
 use crate::{RUNNER, json};
 

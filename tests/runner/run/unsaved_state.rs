@@ -6,7 +6,6 @@ mod killed_run;
 mod replaced;
 mod rescue;
 mod s3_server;
-pub(super) mod state_server;
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};

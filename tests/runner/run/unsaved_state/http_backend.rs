@@ -1,93 +1,21 @@
 //! Kept states with a real tool and a backend that refuses to write them: the copies, and what a backend must have before
 //! an apply goes on.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::Value;
 use support::{Ended, Sandbox, Started, eventually};
 
 use crate::source::checkout::git;
+use crate::state_server::StateServer;
 use crate::{RUNNER, json};
-
-/// A backend of the type `http`, without locks.
-#[derive(Clone, Default)]
-struct Backend(Arc<Mutex<Contents>>);
-
-#[derive(Default)]
-struct Contents {
-    state: Option<Vec<u8>>,
-    refuses_writes: bool,
-}
-
-impl Backend {
-    /// Starts it. Returns the address of the state as well.
-    fn start() -> (Self, String) {
-        let (backend, listener) = (Self::default(), TcpListener::bind("127.0.0.1:0").unwrap());
-        let address = format!("http://{}/state", listener.local_addr().unwrap());
-        let ours = backend.clone();
-        std::thread::spawn(move || {
-            for stream in listener.incoming().map_while(Result::ok) {
-                // A client that leaves is no error.
-                let _answered = ours.answer(stream);
-            }
-        });
-        (backend, address)
-    }
-
-    fn answer(&self, mut stream: TcpStream) -> std::io::Result<()> {
-        let mut reader = BufReader::new(stream.try_clone()?);
-        let (mut method, mut len) = (String::new(), 0);
-        for index in 0.. {
-            let mut line = String::new();
-            reader.read_line(&mut line)?;
-            if index == 0 {
-                method.extend(line.split(' ').next());
-            }
-            let line = line.trim().to_ascii_lowercase();
-            if let Some(value) = line.strip_prefix("content-length:") {
-                len = value.trim().parse().unwrap();
-            }
-            if line.is_empty() {
-                break;
-            }
-        }
-        let mut body = vec![0; len];
-        reader.read_exact(&mut body)?;
-        let mut contents = self.0.lock().unwrap();
-        let (status, body) = match &*method {
-            "GET" => contents.state.clone().map_or((404, Vec::new()), |state| (200, state)),
-            _ if contents.refuses_writes => (403, Vec::new()),
-            _ => {
-                contents.state = Some(body);
-                (200, Vec::new())
-            }
-        };
-        let head = format!("HTTP/1.1 {status} x\r\nContent-Length: {}\r\n", body.len());
-        stream.write_all(&[head.as_bytes(), b"Connection: close\r\n\r\n", &body].concat())
-    }
-
-    fn refuse_writes(&self, refuses: bool) {
-        self.0.lock().unwrap().refuses_writes = refuses;
-    }
-
-    fn state(&self) -> Value {
-        json(self.0.lock().unwrap().state.as_deref().unwrap())
-    }
-
-    fn set(&self, state: &Value) {
-        self.0.lock().unwrap().state = Some(state.to_string().into_bytes());
-    }
-}
 
 /// A repository whose module has this backend and one resource, which adds a line to the file `created`.
 struct Layer {
     sandbox: Sandbox,
-    backend: Backend,
+    backend: StateServer,
     url: String,
 }
 
@@ -99,7 +27,7 @@ impl Layer {
     /// `command` runs in the resource before the line is added.
     fn with_command(command: &str) -> Self {
         let sandbox = Sandbox::new(RUNNER);
-        let (backend, address) = Backend::start();
+        let (backend, address) = StateServer::at_address();
         let (repository, created) = (sandbox.path("repository"), sandbox.path("created"));
         std::fs::create_dir_all(repository.join("live/vpc")).unwrap();
         let module = format!(
@@ -126,6 +54,18 @@ impl Layer {
         Self { sandbox, backend, url }
     }
 
+    fn refuse_writes(&self) {
+        self.backend.refuse("POST", 403, usize::MAX);
+    }
+
+    fn accept_writes(&self) {
+        self.backend.contents().faults.clear();
+    }
+
+    fn set_state(&self, state: &Value) {
+        self.backend.contents().state = Some(state.to_string().into_bytes());
+    }
+
     fn args<'a>(&'a self, action: &'a str, more: &[&'a str]) -> Vec<&'a str> {
         let args = [action, &self.url, "--path", "live/vpc", "--name", "x"];
         [&args, more].concat()
@@ -141,10 +81,10 @@ impl Layer {
 
     /// An apply whose state is refused, and the copy of its state.
     fn refused_apply(&self, more: &[&str]) -> (Ended, PathBuf) {
-        self.backend.refuse_writes(true);
+        self.refuse_writes();
         let ended = self.apply(&[&["--run", "r"], more].concat());
         assert_eq!(ended.code, 1, "{}", ended.stderr);
-        self.backend.refuse_writes(false);
+        self.accept_writes();
         (ended, super::unsent(&self.sandbox).join("errored.tfstate"))
     }
 
@@ -228,13 +168,13 @@ fn state_in_place_stays_known_when_the_directory_is_cleaned() {
     git(&layer.sandbox.path("repository"), &["clone", "--quiet", ".", checkout.to_str().unwrap()]);
     let origin = layer.sandbox.path("repository");
     git(&checkout, &["remote", "set-url", "origin", origin.to_str().unwrap()]);
-    layer.backend.refuse_writes(true);
+    layer.refuse_writes();
     let apply = || {
         let args = ["apply", "--no-plan", "checkout", "--path", "live/vpc", "--name", "x"];
         layer.sandbox.run(&args)
     };
     assert_eq!((apply().code, layer.created()), (1, 1));
-    layer.backend.refuse_writes(false);
+    layer.accept_writes();
     // The state is in the directory of the module: nothing is initialized.
     let refused = apply();
     assert_eq!(refused.code, 8, "{}", refused.stderr);
@@ -265,13 +205,13 @@ fn state_counts_as_pushed_only_if_the_backend_has_it() {
     // Another machine has applied, with the same serial.
     let mut of_other = before.clone();
     of_other["serial"] = 2.into();
-    layer.backend.set(&of_other);
+    layer.set_state(&of_other);
     layer.assert_refused(&["the backend does not have its terraform_data.b", "if it was pushed"]);
     let mut unrelated = before.clone();
     unrelated["lineage"] = "another".into();
-    layer.backend.set(&unrelated);
+    layer.set_state(&unrelated);
     layer.assert_refused(&["the backend has another state: serial 1 of lineage another"]);
-    layer.backend.set(&before);
+    layer.set_state(&before);
     let refused = layer.assert_refused(&["the backend has serial 1"]);
     layer.run_printed(&refused.stderr);
     assert_eq!(layer.backend.state()["serial"], 3);
@@ -350,7 +290,7 @@ fn waiting_apply_is_refused(name: &'static str, says: &str, prepare: impl Fn(&La
     prepare(&layer);
     let [started, wait] = ["started", "wait"].map(|name| layer.sandbox.path(name));
     std::fs::write(&wait, "").unwrap();
-    layer.backend.refuse_writes(true);
+    layer.refuse_writes();
     let bundle = layer.sandbox.path("code.bundle");
     let start = |run: &str, name: &str| {
         let code = if name == "bundle" { bundle.to_str().unwrap() } else { &layer.url };
@@ -374,7 +314,7 @@ fn waiting_apply_is_refused(name: &'static str, says: &str, prepare: impl Fn(&La
     std::fs::remove_file(&wait).unwrap();
     let first = first.wait();
     assert_eq!(first.code, 1, "{}", first.stderr);
-    layer.backend.refuse_writes(false);
+    layer.accept_writes();
     let second = second.wait();
     assert_eq!((second.code, layer.created()), (8, 1), "{}\n{}", second.stdout, second.stderr);
     assert!(second.stderr.contains(says), "{}", second.stderr);
@@ -401,7 +341,7 @@ impl Layer {
     fn kill_apply(&self, args: &[&str]) {
         let [started, wait] = ["started", "wait"].map(|name| self.sandbox.path(name));
         std::fs::write(&wait, "").unwrap();
-        self.backend.refuse_writes(true);
+        self.refuse_writes();
         let killed = self.start(args, "tmp");
         eventually("the apply has started", || started.exists());
         killed.signal("KILL");
@@ -452,7 +392,7 @@ fn apply_under_another_name_and_tmpdir_waits_for_the_tool_of_a_killed_one_and_fi
     std::thread::sleep(Duration::from_millis(500));
     std::fs::remove_file(layer.sandbox.path("wait")).unwrap();
     let second = second.wait();
-    layer.backend.refuse_writes(false);
+    layer.accept_writes();
     assert_eq!((second.code, layer.created()), (8, 1), "{}\n{}", second.stdout, second.stderr);
     // Another one finds it as well, and applies once the backend has the state.
     let third = layer.start(&args("z"), "tmp3").wait();
@@ -472,7 +412,7 @@ fn apply_in_another_directory_finds_the_state_of_a_killed_one_without_its_tmpdir
         let left = first.join("errored.tfstate");
         eventually("the tool leaves its state", || left.exists());
         std::thread::sleep(Duration::from_millis(500));
-        layer.backend.refuse_writes(false);
+        layer.accept_writes();
         if removes_tmp {
             std::fs::remove_dir_all(layer.sandbox.path("tmp")).unwrap();
         }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use support::{Ended, FaultyDatastore, Sandbox, TestDatastore, eventually};
 
 use super::s3_server::S3Server;
-use super::state_server::{Contents, StateServer};
 use crate::run::apply_once::lost_everything;
+use crate::state_server::{Contents, StateServer};
 use crate::stored_run::StoredRun;
 use crate::{RUNNER, json};
 

@@ -10,27 +10,39 @@ use crate::json;
 
 /// The backend.
 #[derive(Clone, Default)]
-pub(in crate::run) struct StateServer(Arc<Mutex<Contents>>);
+pub(crate) struct StateServer(Arc<Mutex<Contents>>);
 
 type OnFault = Box<dyn FnMut(&mut Contents) + Send>;
 
 /// What it has, and what it refuses.
 #[derive(Default)]
-pub(in crate::run) struct Contents {
-    pub(in crate::run) state: Option<Vec<u8>>,
+pub(crate) struct Contents {
+    pub(crate) state: Option<Vec<u8>>,
     /// What the holder of the lock has sent.
-    pub(in crate::run) lock: Option<Vec<u8>>,
+    pub(crate) lock: Option<Vec<u8>>,
+    /// Whether it lets everyone lock the state, as if the lock of a dead client had expired.
+    pub(crate) forgets_locks: bool,
     /// Method and status, and how often.
-    pub(in crate::run) faults: Vec<(&'static str, u16, usize)>,
+    pub(crate) faults: Vec<(&'static str, u16, usize)>,
     /// The methods of the requests so far.
-    pub(in crate::run) seen: Vec<String>,
+    pub(crate) seen: Vec<String>,
     /// Called with every refused request.
-    pub(in crate::run) on_fault: Option<OnFault>,
+    pub(crate) on_fault: Option<OnFault>,
 }
 
 impl StateServer {
-    /// Starts it. Returns the configuration of the backend as well.
-    pub(in crate::run) fn start() -> (Self, String) {
+    /// Starts it. Returns the configuration of the backend, with locks, as well.
+    pub(crate) fn start() -> (Self, String) {
+        let (server, address) = Self::at_address();
+        let backend = format!(
+            "terraform {{\n  backend \"http\" {{\n    address = \"{address}\"\n    lock_address = \"{address}\"\n    \
+             unlock_address = \"{address}\"\n    retry_max = 0\n  }}\n}}\n"
+        );
+        (server, backend)
+    }
+
+    /// Starts it. Returns its address as well.
+    pub(crate) fn at_address() -> (Self, String) {
         let (server, listener) = (Self::default(), TcpListener::bind("127.0.0.1:0").unwrap());
         let address = format!("http://{}/state", listener.local_addr().unwrap());
         let ours = server.clone();
@@ -40,23 +52,20 @@ impl StateServer {
                 let _answered = ours.answer(stream);
             }
         });
-        let backend = format!(
-            "terraform {{\n  backend \"http\" {{\n    address = \"{address}\"\n    lock_address = \"{address}\"\n    \
-             unlock_address = \"{address}\"\n    retry_max = 0\n  }}\n}}\n"
-        );
-        (server, backend)
+        (server, address)
     }
 
-    pub(in crate::run) fn contents(&self) -> MutexGuard<'_, Contents> {
+    pub(crate) fn contents(&self) -> MutexGuard<'_, Contents> {
         self.0.lock().unwrap()
     }
 
-    pub(in crate::run) fn state(&self) -> Value {
+    /// The state as JSON.
+    pub(crate) fn state(&self) -> Value {
         json(self.contents().state.as_deref().unwrap())
     }
 
     /// Refuses requests with this method and status so often.
-    pub(in crate::run) fn refuse(&self, method: &'static str, status: u16, times: usize) {
+    pub(crate) fn refuse(&self, method: &'static str, status: u16, times: usize) {
         self.contents().faults.push((method, status, times));
     }
 
@@ -100,8 +109,8 @@ impl Contents {
         }
         match (method, &self.lock) {
             ("GET", _) => self.state.clone().map_or((404, Vec::new()), |state| (200, state)),
-            ("LOCK", Some(holder)) => (423, holder.clone()),
-            ("LOCK", None) => {
+            ("LOCK", Some(holder)) if !self.forgets_locks => (423, holder.clone()),
+            ("LOCK", _) => {
                 self.lock = Some(body);
                 (200, Vec::new())
             }
