@@ -256,7 +256,7 @@ pub fn token(
         write!(out, "{yaml}")?;
     }
     out.flush()?;
-    // The rule of a token that nobody has seen must not be in the file.
+    // The rule of a token that was not shown must not be in the file.
     if let Some(added) = added {
         added.replace().map_err(|(path, reason)| failed(&path, reason))?;
     }

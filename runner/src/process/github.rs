@@ -1,7 +1,7 @@
 //! Workflow commands of GitHub Actions. GitHub runs lines of a job's output that begin with `::`, and text of others must
 //! not be such a line.
 //!
-//! What is shown on stdout stands between `::stop-commands::TOKEN` and `::TOKEN::`, with a token that nobody can guess.
+//! What is shown on stdout stands between `::stop-commands::TOKEN` and `::TOKEN::`, with a random token.
 //! GitHub reads stderr as well, and in no fixed order with stdout: the runner's own lines there are changed where they
 //! could be a command ([`defused`]). A runner that is killed leaves commands stopped until its step ends.
 
@@ -72,7 +72,7 @@ pub(crate) fn end(command: Option<String>) {
         drop(sender.send(ended));
     });
     if started.is_ok() {
-        // An error means that nobody reads.
+        // An error means that the reader is gone.
         let _ended = receiver.recv_timeout(UNREAD).is_ok();
     }
 }

@@ -125,7 +125,7 @@ impl Meter {
             if now.largest > before.largest {
                 rss_peak = rss_peak.max(now.largest);
             }
-            // Killed processes that nobody has waited for are missing.
+            // Killed processes without a parent that waits for them are missing.
             cpu = cpu.max(Some(now.cpu.saturating_sub(before.cpu)));
         }
         let killed = self.memory.as_ref().map_or(Killed::Unknown, |(group, before)| {

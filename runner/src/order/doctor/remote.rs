@@ -185,7 +185,7 @@ fn rights(
     }
 }
 
-/// What the answer to an upload that nobody stores says, where runs may be listed.
+/// What the answer to an upload that is not stored says, where runs may be listed.
 fn write_rights(namespace: &str, written: Option<&ClientError>) -> Check {
     let listed = format!("runs of the namespace {namespace} may be listed");
     let status = written.and_then(ClientError::status).map(|status| status.as_u16());

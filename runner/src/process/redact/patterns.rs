@@ -41,11 +41,11 @@ impl Pattern {
                 Some(found) if found == byte => at += 1,
                 // Perhaps half of a line break.
                 Some(b'\r' | b'\\') if self.wraps && at + 1 == text.len() && !is_last => {
-                    return Compared::Begun;
+                    return Compared::Partial;
                 }
                 Some(_) => return Compared::Other,
                 None if is_last => return Compared::Other,
-                None => return Compared::Begun,
+                None => return Compared::Partial,
             }
         }
         Compared::Whole(at)
@@ -57,7 +57,7 @@ enum Compared {
     /// It begins with all of it, in so many bytes.
     Whole(usize),
     /// All of it is the beginning of the pattern.
-    Begun,
+    Partial,
     Other,
 }
 
@@ -149,10 +149,10 @@ impl Patterns {
         let automaton = self.automaton.as_ref()?;
         let mut from = from;
         loop {
-            let begun = automaton.find(Input::new(text).range(from..))?;
-            let start = begun.start();
+            let found = automaton.find(Input::new(text).range(from..))?;
+            let start = found.start();
             let rest = &text[start..];
-            let group = &self.groups[begun.pattern().as_usize()];
+            let group = &self.groups[found.pattern().as_usize()];
             let (mut len, mut is_open) = (0, false);
             for pattern in group {
                 match pattern.compare(rest, is_last) {
@@ -160,7 +160,7 @@ impl Patterns {
                         len = found;
                         break;
                     }
-                    Compared::Begun => is_open = true,
+                    Compared::Partial => is_open = true,
                     Compared::Other => {}
                 }
             }
@@ -172,14 +172,14 @@ impl Patterns {
     }
 
     /// How many of the last bytes may be the beginning of a pattern, if they are too few for [`Self::find`].
-    pub(super) fn begun(&self, text: &[u8]) -> usize {
+    pub(super) fn partial_secret_len(&self, text: &[u8]) -> usize {
         let longest = text.len().min(PREFIX - 1);
-        let is_begun = |len: &usize| {
+        let is_start = |len: &usize| {
             let end = &text[text.len() - len..];
             let at = self.prefixes.partition_point(|prefix| &prefix[..*len] < end);
             self.prefixes.get(at).is_some_and(|prefix| prefix.starts_with(end))
         };
-        (1..=longest).rev().find(is_begun).unwrap_or_default()
+        (1..=longest).rev().find(is_start).unwrap_or_default()
     }
 }
 

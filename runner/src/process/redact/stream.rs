@@ -67,8 +67,8 @@ impl Stream {
         let patterns = Arc::clone(&self.patterns);
         let done = loop {
             let Some(Found { start, len, is_open }) = patterns.find(text, from, is_last) else {
-                let begun = if is_last { 0 } else { patterns.begun(&text[from..]) };
-                break text.len() - begun;
+                let partial = if is_last { 0 } else { patterns.partial_secret_len(&text[from..]) };
+                break text.len() - partial;
             };
             if len > 0 {
                 self.plain(text.get(written..start).unwrap_or_default(), out);

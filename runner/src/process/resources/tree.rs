@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 /// The length of a clock tick in `/proc`: 1 / 100 s on every machine that Linux runs on today.
 const TICK: Duration = Duration::from_millis(10);
 
-/// The size of a page of memory: what the kernel tells every process (`AT_PAGESZ` in getauxval(3)), in bytes.
+/// The size of a page of memory: what the kernel gives every process (`AT_PAGESZ` in getauxval(3)), in bytes.
 static PAGE: LazyLock<u64> = LazyLock::new(|| {
     let words = std::fs::read("/proc/self/auxv").unwrap_or_default();
     let mut words = words

@@ -192,7 +192,7 @@ impl Recorder {
 
 impl Run<'_> {
     /// Stores the ledger of the apply of this plan. Without that of its first try nothing is applied; what an earlier try has
-    /// begun is finished all the same.
+    /// started is finished all the same.
     pub(super) async fn begin_ledger(
         &mut self,
         prepared: &Prepared,

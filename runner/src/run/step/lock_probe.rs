@@ -40,7 +40,7 @@ impl Run<'_> {
         Err(error)
     }
 
-    /// Whether whoever has stopped the run leaves enough time.
+    /// Whether the signal or limit that has stopped the run leaves enough time.
     fn may_probe(&self) -> bool {
         match self.signals.stopped() {
             None | Some(Stop::Timeout(_)) => true,

@@ -156,7 +156,7 @@ impl<'a> Block<'a> {
             others,
             error,
         };
-        // Nobody holds the lock: its server did not answer.
+        // The lock is not held: its server did not answer.
         if !is_list
             && let Some(reason) = block.lock_reason()
             && reason.class == Class::Transient

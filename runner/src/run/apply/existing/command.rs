@@ -1,4 +1,4 @@
-//! Imports of a run from their begin to their end. Tools that read `import {}` blocks change nothing before the plan with the
+//! The imports of a run. Tools that read `import {}` blocks change nothing before the plan with the
 //! import is applied. Older ones have only the command `import`, which changes the state before that plan: the ledger
 //! records it first, and a plan that is refused removes the object from the state again. After a kill the next run does.
 
@@ -26,7 +26,7 @@ impl Run<'_> {
         tried: &mut Tried,
         options: &PlanOptions,
     ) -> Result<Imports, RunError> {
-        let begun = async {
+        let prepared_imports = async {
             let mut imports = self.imports(prepared, existing, tried).await?;
             if imports.is_empty() {
                 return Ok(imports);
@@ -45,12 +45,12 @@ impl Run<'_> {
             }
             Ok::<_, RunError>(imports)
         };
-        match Box::pin(begun).await {
+        match Box::pin(prepared_imports).await {
             Err(error) if !error.is_stop() => {
                 self.advise_imports(existing, &chain(&error))?;
                 Ok(Imports::new())
             }
-            begun => begun,
+            imports => imports,
         }
     }
 

@@ -20,12 +20,12 @@ use crate::run::plan_summary::PlanError;
 /// * A resource has the same actions, on the same object, for the same reason and with the same planned values. What was
 ///   unknown in the reviewed plan may be known; what was sensitive stays so.
 /// * An object that this run's apply has left tainted is replaced where the reviewed plan creates or replaces it. Of a
-///   replacement that this run's apply has begun the other half may be left: the creation, or the deletion of the old object.
+///   replacement that this run's apply has started the other half may be left: the creation, or the deletion of the old object.
 /// * An object that this run imports, where the reviewed plan creates it, is kept or updated in place, with the planned values.
 /// * What the reviewed plan moves, imports, forgets or reads may be moved, imported, forgotten and read as it says.
 /// * What this run's apply has created or deleted to the end is not created or deleted again.
 /// * A creation or replacement that the new plan lacks must have been made by this run's apply: the reason for it may be lost.
-/// * What data sources have returned for the reviewed plan they return now, unless it is sensitive or tells of the request.
+/// * What data sources have returned for the reviewed plan they return now, unless it is sensitive or depends on the request.
 /// * Variables have the same values, and outputs the same planned values.
 /// * Changes outside of the tool count where they change an action or a value. A plan that changes no resource has only those,
 ///   and is no remainder with them. Plans that invoke actions are not compared.
@@ -148,7 +148,7 @@ fn is_replacement(actions: &[String]) -> bool {
     creates(actions) && actions.iter().any(|action| action == "delete")
 }
 
-/// Whether an attribute of a data source tells of the request, so that it differs in each: the session of a role, the date of
+/// Whether an attribute of a data source depends on the request, so that it differs in each: the session of a role, the date of
 /// an answer, a lease.
 fn is_of_request(kind: &str, attribute: &str) -> bool {
     matches!(

@@ -27,7 +27,7 @@ pub(super) struct Done {
     pub(super) creating: HashSet<String>,
     /// Those of which it has deleted the object, or the object that was deposed under this key.
     pub(super) deleted: HashSet<(String, Option<String>)>,
-    /// By address the objects that the last try has begun to delete.
+    /// By address the objects that the last try has started to delete.
     deleting: HashMap<String, Vec<Option<String>>>,
 }
 

@@ -1,4 +1,4 @@
-//! The state between two tries: nobody else may have changed it.
+//! The state between two tries: no other process may have changed it.
 
 use std::path::Path;
 

@@ -74,7 +74,7 @@ fn tainted_object_that_the_apply_has_not_started_is_a_difference() {
         compared("created", &format!("terraform_data.other: Creating...\n{first}")),
         "terraform_data.failing: replace is planned, and create was reviewed"
     );
-    // The tool has told that it is whole: somebody else has tainted it.
+    // The tool has reported that it is complete: another process has tainted it.
     let whole = "terraform_data.failing: Creation complete after 0s [id=1]\n";
     assert_eq!(
         compared("created", &format!("terraform_data.failing: Creating...\n{first}{whole}")),
@@ -340,12 +340,12 @@ fn what_a_try_has_completed_is_not_done_again() {
 /// The tool names the key of a deposed object where it begins to delete it, and not where it has.
 #[test]
 fn deposed_object_and_its_successor_are_told_apart() {
-    let begun = "a.b (deposed object 1): Destroying... [id=1]\n";
-    let deleted = format!("{begun}a.b: Destruction complete after 1s\n");
+    let started = "a.b (deposed object 1): Destroying... [id=1]\n";
+    let deleted = format!("{started}a.b: Destruction complete after 1s\n");
     let both = format!("a.b: Destroying... [id=2]\n{deleted}");
     let reviewed = plan(&[("a.b", "", &["delete"], "", "2"), ("a.b", "1", &["delete"], "", "1")]);
     for (output, current, deposed) in [
-        (begun, "", ""),
+        (started, "", ""),
         (
             &deleted,
             "",
