@@ -169,7 +169,8 @@ pub(crate) async fn run(
     let group = Group::of(&child, program.forwards, signals);
     let following = log.follow(&file, screen)?;
     meter.follow(group.id);
-    let waited = meter.until(wait(&mut child, &group, signals, watch.reached(&meter), grace));
+    let reached = watch.reached(&meter);
+    let waited = meter.until(wait((&mut child, &file), &group, signals, reached, grace));
     let (waited, captured) = match capture {
         Some(capture) => capture.until(waited).await,
         None => (waited.await, Ok(())),
@@ -265,8 +266,22 @@ enum Cause {
     Limit(Reached),
 }
 
+/// A program that the signal of the runner has reached as well, as if a service manager stops all processes, gets no SIGINT: a
+/// second interrupt makes terraform exit without saving its state. It prints within this time that it was interrupted.
+const REPORTED: Duration = Duration::from_millis(500);
+
+/// Whether the program reports an interrupt within [`REPORTED`].
+async fn reports_interrupt(output: &OutputFile) -> bool {
+    let reported = async {
+        while !output.reports_interrupt().unwrap_or_default() {
+            tokio::time::sleep(Duration::from_millis(25)).await;
+        }
+    };
+    tokio::time::timeout(REPORTED, reported).await.is_ok()
+}
+
 async fn wait(
-    child: &mut Child,
+    (child, output): (&mut Child, &OutputFile),
     group: &Group,
     signals: &Signals,
     reached: impl Future<Output = Reached>,
@@ -282,9 +297,24 @@ async fn wait(
         limit = reached => Cause::Limit(limit),
     };
     let until = tokio::time::sleep(grace);
-    group.interrupt()?;
+    let is_interrupted = match cause {
+        Cause::Limit(_) => false,
+        Cause::Signal(_) => tokio::select! {
+            biased;
+            status = child.wait() => {
+                group.release();
+                return Ok((status?, Some(cause), false));
+            }
+            is_interrupted = reports_interrupt(output) => is_interrupted,
+        },
+    };
+    if is_interrupted {
+        group.release();
+    } else {
+        group.interrupt()?;
+    }
     let stopping = async {
-        if group.forwards {
+        if group.forwards && !is_interrupted {
             if let Ok(status) = tokio::time::timeout(AGAIN, child.wait()).await {
                 return status;
             }

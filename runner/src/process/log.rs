@@ -180,6 +180,23 @@ impl OutputFile {
         self.is_kept = true;
     }
 
+    /// Whether terraform or tofu has printed at its end that it was interrupted, also below terragrunt.
+    pub(super) fn reports_interrupt(&self) -> io::Result<bool> {
+        let start = self.file.metadata()?.len().saturating_sub(64 << 10);
+        let mut end = vec![0; 64 << 10];
+        let read = self.file.read_at(&mut end, start)?;
+        let text = String::from_utf8_lossy(&end[..read]);
+        let is_report = |line: &str| {
+            let line = anstream::adapter::strip_str(line).to_string();
+            let prefix = line.trim_end().strip_suffix("Interrupt received.");
+            // What a provisioner prints has a prefix as well.
+            prefix.is_some_and(|prefix| {
+                prefix.is_empty() || ["terraform: ", "tofu: "].iter().any(|of| prefix.ends_with(of))
+            })
+        };
+        Ok(text.lines().any(is_report))
+    }
+
     /// The file as a program's stdout or stderr.
     pub(super) fn stdio(&self) -> io::Result<Stdio> {
         Ok(self.file.try_clone()?.into())

@@ -68,6 +68,23 @@ async fn signal_during_an_apply_saves_the_state_and_releases_the_lock() {
     }
 }
 
+/// As the end of a unit of systemd or of a build of Jenkins does.
+#[test]
+fn signal_that_reaches_all_processes_interrupts_the_tool_once() {
+    for signal in ["TERM", "INT"] {
+        let sandbox = Sandbox::new(RUNNER);
+        sandbox.write("main.tf", &SLOW.replace("trap '' INT", "trap '' INT TERM"));
+        let runner = sandbox.start(None, &["apply", "--no-plan", "--name", "slow"]);
+        eventually("the provisioner runs", || sandbox.work().join("started").exists());
+        runner.signal_all(signal);
+        let ended = runner.wait();
+        assert_eq!(ended.stdout.matches("Interrupt received.").count(), 1, "{}", ended.stdout);
+        assert!(!ended.stdout.contains("Two interrupts received"), "{}", ended.stdout);
+        let state = sandbox.read("terraform.tfstate");
+        assert!(state.contains("\"first\"") && state.contains("\"slow\""), "{state}");
+    }
+}
+
 #[test]
 fn second_signal_warns_and_is_not_forwarded() {
     let sandbox = Sandbox::new(RUNNER).hello();

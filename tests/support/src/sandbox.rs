@@ -194,9 +194,14 @@ impl Started {
 
     /// Kills it and all its descendants at once, as the end of a pod does.
     pub fn kill_all(&self) {
+        self.signal_all("KILL");
+    }
+
+    /// Sends it and all its descendants a signal, as a service manager does.
+    pub fn signal_all(&self, name: &str) {
         let pids = descendants(self.child.id());
         let mut command = Command::new("kill");
-        command.args(["-s", "KILL"]).args(pids.iter().map(u32::to_string)).stderr(Stdio::null());
+        command.args(["-s", name]).args(pids.iter().map(u32::to_string)).stderr(Stdio::null());
         // It fails if one of them has just ended.
         let _status = command.status().unwrap();
     }
