@@ -4,6 +4,7 @@
 mod imports;
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use datastore_api::{Attempt, RunKey, Sha256};
 use jiff::{RoundMode, Timestamp, TimestampRound, Unit};
@@ -21,7 +22,7 @@ const MAX_BYTES: usize = 24 << 20;
 const MAX_SUMMARY: usize = 500;
 /// Bytes of a resource without its texts.
 const OVERHEAD: usize = 150;
-/// A message names so many resources.
+/// A message names at most this many resources.
 const NAMED: usize = 10;
 
 /// Version 1 of the document.
@@ -210,10 +211,9 @@ impl Ledger {
 
     /// Whether this is a later state of the same ledger.
     pub(crate) fn continues(&self, earlier: &Self) -> bool {
-        let key = |ledger: &Self| {
-            let Self { namespace, layer, run, attempt, started, .. } = ledger.clone();
-            (namespace, layer, run, attempt, started)
-        };
+        fn key(of: &Ledger) -> (&str, &str, &str, Attempt, Timestamp) {
+            (&of.namespace, &of.layer, &of.run, of.attempt, of.started)
+        }
         key(self) == key(earlier) && (self.tries, self.updated) >= (earlier.tries, earlier.updated)
     }
 
@@ -360,6 +360,11 @@ impl Ledger {
     /// Whether the tool has ended, and the runner has seen it.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.is_some()
+    }
+
+    /// The time since this state of it was stored, by the clocks of two machines. Zero if the other one is ahead.
+    pub(crate) fn age(&self) -> Duration {
+        now().duration_since(self.updated).try_into().unwrap_or_default()
     }
 
     /// Sets the time of the document that is stored next.

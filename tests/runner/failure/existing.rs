@@ -13,7 +13,6 @@ use crate::failure::apply_retries::applies;
 use crate::stored_run::StoredRun;
 use crate::{RUNNER, json};
 
-const PLAN: &[&str] = &["plan", "--name", "x", "--run", "p"];
 const APPLY: &[&str] = &["apply", "--name", "x", "--run", "a", "--plan", "p"];
 /// Two objects, of which the second one exists with the ID `thing-1`.
 const MODULE: &str = r#"resource "terraform_data" "first" {}
@@ -97,7 +96,11 @@ fn run(sandbox: &Sandbox, datastore: &TestDatastore, args: &[&str]) -> Ended {
 }
 
 fn planned(sandbox: &Sandbox, datastore: &TestDatastore) {
-    let ended = run(sandbox, datastore, PLAN);
+    planned_as(sandbox, datastore, "p");
+}
+
+fn planned_as(sandbox: &Sandbox, datastore: &TestDatastore, name: &str) {
+    let ended = run(sandbox, datastore, &["plan", "--name", "x", "--run", name]);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
 }
 
@@ -233,6 +236,48 @@ async fn object_that_the_state_has_at_another_address_is_not_imported() {
     assert_eq!(ids(&sandbox).len(), 1);
 }
 
+/// Its replacement is created first, and that has failed.
+#[tokio::test(flavor = "multi_thread")]
+async fn object_is_not_imported_at_an_address_that_has_one() {
+    for version in [None, Some("1.4.7")] {
+        let datastore = TestDatastore::memory().await;
+        let replaced = MODULE.replace(
+            "input = \"thing-1\"",
+            "input = \"thing-1\"\n  triggers_replace = [2]\n  lifecycle {\n    create_before_destroy = true\n  }",
+        );
+        let sandbox = module(&replaced.replace("[2]", "[1]"), &[""]);
+        terraform(&sandbox, version);
+        planned(&sandbox, &datastore);
+        let ended = run(&sandbox, &datastore, APPLY);
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+        let before = ids(&sandbox);
+        sandbox.write("main.tf", &replaced);
+        planned_as(&sandbox, &datastore, "q");
+        set_steps(&sandbox, &["exists"]);
+
+        let apply = ["apply", "--name", "x", "--run", "b", "--plan", "q", "--import-existing"];
+        let ended = run(&sandbox, &datastore, &apply);
+
+        is_refused(&ended, "the state has an object at this address already");
+        assert_eq!(ids(&sandbox), before);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn import_is_no_retry() {
+    for (steps, retries, count) in
+        [(&["exists"][..], "0", 2), (&["exists", "reset"], "1", 3), (&["reset", "exists"], "1", 3)]
+    {
+        let datastore = TestDatastore::memory().await;
+        let sandbox = module(MODULE, steps);
+        planned(&sandbox, &datastore);
+        let apply = [APPLY, &["--import-existing", "--retries", retries]].concat();
+        let ended = run(&sandbox, &datastore, &apply);
+        assert_eq!((ended.code, applies(&sandbox)), (0, count), "{steps:?}: {}", ended.stderr);
+        assert!(has_imported(&sandbox), "{steps:?}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn import_that_would_replace_the_object_is_not_applied() {
     for version in [None, Some("1.4.7")] {
@@ -346,7 +391,12 @@ async fn older_tool_imports_by_its_command_and_a_killed_import_is_undone_by_the_
     std::fs::remove_file(sandbox.path("hold")).unwrap();
     assert_eq!(ledger(&datastore, "a", 1).await["imports"][0]["state"], "planned");
 
-    let ended = run(&sandbox, &datastore, &["plan", "--name", "x", "--run", "q"]);
+    // The run of the import may be planning still.
+    let other = run(&sandbox, &datastore, &["plan", "--name", "x", "--run", "other"]);
+    assert!(other.stderr.contains("and may still work"), "{}", other.stderr);
+    assert!(has_imported(&sandbox));
+
+    let ended = run(&sandbox, &datastore, &["plan", "--name", "x", "--run", "a"]);
 
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     let expected = "was killed before a plan with its import of terraform_data.second was accepted";
@@ -355,6 +405,7 @@ async fn older_tool_imports_by_its_command_and_a_killed_import_is_undone_by_the_
     assert_eq!(ledger(&datastore, "a", 1).await["imports"][0]["state"], "refused");
 
     // Not interrupted.
+    planned_as(&sandbox, &datastore, "q");
     set_steps(&sandbox, &["exists"]);
     let apply = ["apply", "--name", "x", "--run", "b", "--plan", "q", "--import-existing"];
     let ended = run(&sandbox, &datastore, &apply);

@@ -130,7 +130,6 @@ impl Ledger {
 
     /// Whether both are of the same attempt.
     pub(crate) fn is_same_attempt(&self, other: &Self) -> bool {
-        let of = |ledger: &Self| (ledger.run.clone(), ledger.attempt);
-        of(self) == of(other)
+        (&self.run, self.attempt) == (&other.run, other.attempt)
     }
 }

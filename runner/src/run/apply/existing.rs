@@ -25,9 +25,6 @@ use crate::source::regular::unless_missing;
 use crate::tool::diagnosis::{Existing, ExistingObjects, import_block};
 use crate::tool::diagnostics::is_address;
 
-/// The addresses at which this run has tried an import.
-pub(super) type Tried = BTreeSet<String>;
-
 /// Why an object is not imported.
 struct Refusal {
     /// Its import ID, if that is known exactly.
@@ -49,12 +46,11 @@ impl Run<'_> {
         &mut self,
         prepared: &Prepared,
         found: &ExistingObjects,
-        tried: &mut Tried,
     ) -> Result<Imports, RunError> {
         let known = self.known(prepared).await?;
         let (mut imports, mut refused) = (Imports::new(), Vec::new());
         for object in &found.objects {
-            let mut checked = self.check(object, &known, tried).await?;
+            let mut checked = self.check(object, &known).await?;
             if !found.is_all {
                 let reason = "the apply has other errors as well".to_owned();
                 let id = checked.map_or_else(|refusal| refusal.id, Some);
@@ -73,7 +69,6 @@ impl Run<'_> {
             refused.push((address.as_str(), Refusal { id, reason }));
         }
         if refused.is_empty() {
-            tried.extend(imports.keys().cloned());
             return Ok(imports);
         }
         for (address, Refusal { id, reason }) in refused {
@@ -131,13 +126,12 @@ impl Run<'_> {
         &self,
         object: &Existing,
         known: &Known,
-        tried: &Tried,
     ) -> Result<Result<String, Refusal>, RunError> {
         let id = match exact_id(object, known) {
             Ok(id) => id,
             Err(reason) => return Ok(Err(Refusal { id: None, reason })),
         };
-        let refusal = match self.check_known(object, &id, known, tried) {
+        let refusal = match self.check_known(object, &id, known) {
             Ok(None) => None,
             Ok(Some(earlier)) => self.check_earlier(object, &id, known, earlier).await?.err(),
             Err(reason) => Some(reason),
@@ -154,21 +148,22 @@ impl Run<'_> {
         object: &Existing,
         id: &str,
         known: &'a Known,
-        tried: &Tried,
     ) -> Result<Option<&'a ReviewedPlan>, String> {
         let Existing { address, kind, .. } = object;
-        let is_tried = |history: &History| history.has_tried(address, &self.job.run);
-        if tried.contains(address) || known.history.as_ref().is_ok_and(is_tried) {
+        let history = known.history.as_ref();
+        let history = history
+            .map_err(|reason| format!("the ledgers of this layer cannot be read: {reason}"))?;
+        if history.has_tried(address) {
             return Err("this run has tried to import it before".to_owned());
         }
         let state = known.state.as_ref();
         let state = state.map_err(|reason| format!("the state cannot be searched: {reason}"))?;
+        if state.may_have_at(address) {
+            return Err("the state has an object at this address already".to_owned());
+        }
         if kind.as_ref().is_none_or(|kind| state.has(kind, id)) {
             return Err("the state has an object with this ID already".to_owned());
         }
-        let history = known.history.as_ref();
-        let history = history
-            .map_err(|reason| format!("the ledgers of this layer cannot be read: {reason}"))?;
         if self.job.retry.import_existing {
             return Ok(None);
         }

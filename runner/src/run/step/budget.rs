@@ -21,7 +21,7 @@ pub(super) const MAX_WAIT: Duration = Duration::from_mins(5);
 fn budget(step: &str) -> u32 {
     match step {
         "init" | "plan" | "state pull" => 5,
-        "apply" | "destroy" => 3,
+        "apply" => 3,
         "state push" => 10,
         _ => 0,
     }
@@ -44,6 +44,8 @@ pub(in crate::run) struct Tries {
     pub(super) step: &'static str,
     /// How many have ended.
     pub(super) count: u32,
+    /// How many of them were followed at once by one that is no retry.
+    pub(super) at_once: u32,
     /// The first entry of the step in the report.
     pub(super) first: usize,
     /// When the pause before this try began, and how much time for retries was left then; none before the first one.
@@ -66,7 +68,13 @@ pub(in crate::run) enum Refusal {
 impl Tries {
     /// The next try follows without a pause, and is no retry.
     pub(in crate::run) fn follow_at_once(&mut self) {
+        self.at_once += 1;
         self.since = None;
+    }
+
+    /// How many of those that have ended count as tries of the budget.
+    pub(in crate::run) fn counted(&self) -> u32 {
+        self.count - self.at_once
     }
 }
 
@@ -176,9 +184,7 @@ mod tests {
 
     #[test]
     fn each_step_has_its_own_number_of_retries() {
-        for (step, limit) in
-            [("init", 5), ("plan", 5), ("apply", 3), ("destroy", 3), ("state push", 10)]
-        {
+        for (step, limit) in [("init", 5), ("plan", 5), ("apply", 3), ("state push", 10)] {
             let of = |count| retries(None, LONG).pause(step, count, None, 0.0);
             assert_eq!(of(limit), Ok(Duration::ZERO), "{step}");
             assert_eq!(of(limit + 1), Err(Refusal::UsedUp(limit)), "{step}");

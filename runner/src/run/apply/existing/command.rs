@@ -3,19 +3,22 @@
 //! records it first, and a plan that is refused removes the object from the state again. After a kill the next run does.
 
 use std::io;
+use std::time::Duration;
 
 use datastore_api::chain;
 
 use crate::process::text::clean;
 use crate::report::ledger::{ImportState, Ledger, StateBefore};
 use crate::run::Run;
-use crate::run::apply::existing::Tried;
-use crate::run::apply::remainder::Imports;
+use crate::run::apply::remainder::{Imported, Imports};
 use crate::run::artifacts::Artifacts;
 use crate::run::error::RunError;
 use crate::run::prepare::Prepared;
 use crate::tool::argv::PlanOptions;
 use crate::tool::diagnosis::ExistingObjects;
+
+/// A run may plan this long between an import and the acceptance of its plan.
+const MAX_PLAN_TIME: Duration = Duration::from_hours(1);
 
 impl Run<'_> {
     /// Begins to import these objects. Without any: they are not imported, and it is said why.
@@ -23,11 +26,10 @@ impl Run<'_> {
         &mut self,
         prepared: &mut Prepared,
         existing: &ExistingObjects,
-        tried: &mut Tried,
         options: &PlanOptions,
     ) -> Result<Imports, RunError> {
         let prepared_imports = async {
-            let mut imports = self.imports(prepared, existing, tried).await?;
+            let mut imports = self.imports(prepared, existing).await?;
             if imports.is_empty() {
                 return Ok(imports);
             }
@@ -82,12 +84,7 @@ impl Run<'_> {
         };
         let options = &self.with_recorded_values(options, reviewed.as_deref())?;
         for (address, imported) in imports {
-            let state = self.objects(prepared).await?.map_err(io::Error::other)?;
-            let only = Imports::from([(address.clone(), imported.clone())]);
-            let before = Some((state.lineage.as_str(), state.serial));
-            self.record_imports(&only, ImportState::Planned, before).await?;
-            let program = prepared.tool().import(address, &imported.id, options);
-            if let Err(error) = self.step("import", &program).await {
+            if let Err(error) = self.import_one(prepared, (address, imported), options).await {
                 if !error.is_stop() {
                     self.undo(prepared, imports).await?;
                 }
@@ -95,6 +92,20 @@ impl Run<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Imports one object when the ledger says so.
+    async fn import_one(
+        &mut self,
+        prepared: &Prepared,
+        (address, imported): (&String, &Imported),
+        options: &PlanOptions,
+    ) -> Result<(), RunError> {
+        let state = self.objects(prepared).await?.map_err(io::Error::other)?;
+        let only = Imports::from([(address.clone(), imported.clone())]);
+        let before = Some((state.lineage.as_str(), state.serial));
+        self.record_imports(&only, ImportState::Planned, before).await?;
+        self.step("import", &prepared.tool().import(address, &imported.id, options)).await
     }
 
     /// The plan with these imports cannot be applied, for this reason: nothing of them stays.
@@ -118,9 +129,20 @@ impl Run<'_> {
 
     /// Removes those of these objects from the state that this run has imported by the command.
     async fn undo(&mut self, prepared: &mut Prepared, imports: &Imports) -> Result<(), RunError> {
-        let state = self.objects(prepared).await?;
+        let state = match self.objects(prepared).await? {
+            Ok(state) => state,
+            Err(reason) => {
+                let names = imports.keys().map(|address| clean(address)).collect::<Vec<_>>();
+                let names = names.join(", ");
+                let line = format!(
+                    "the import of {names} is not undone: {reason}; the next run of the layer undoes it"
+                );
+                tracing::warn!("{line}");
+                return Ok(self.log.line(&line)?);
+            }
+        };
         for (address, imported) in imports {
-            let is_there = state.as_ref().is_ok_and(|state| state.has_at(address, &imported.id));
+            let is_there = state.has_at(address, &imported.id);
             if is_there && !self.forget(prepared, address).await? {
                 continue;
             }
@@ -151,7 +173,7 @@ impl Run<'_> {
     }
 
     /// Undoes imports by the command that a killed run of this layer has left in the state. Nothing else may have changed the
-    /// state since.
+    /// state since, and the run must have ended.
     pub(in crate::run) async fn undo_killed_imports(
         &mut self,
         prepared: &mut Prepared,
@@ -174,8 +196,21 @@ impl Run<'_> {
         };
         for mut ledger in ledgers {
             let left = ledger.left_imports();
-            if !left.is_empty() {
-                self.undo_killed_import(prepared, &mut ledger, &left).await?;
+            if left.is_empty() {
+                continue;
+            }
+            let is_ours = ledger.is_of_run(&self.job.run);
+            if !is_ours && ledger.age() < MAX_PLAN_TIME {
+                let names = left.iter().map(|(address, ..)| clean(address)).collect::<Vec<_>>();
+                tracing::warn!(
+                    "run {}/{} has imported {} to plan with it, and may still work; if it was killed, a later run undoes that",
+                    ledger.run(),
+                    ledger.attempt(),
+                    names.join(", ")
+                );
+                continue;
+            }
+            if self.undo_killed_import(prepared, &mut ledger, &left).await? {
                 if let Err(error) = artifacts.put_ledger_of(&ledger).await {
                     tracing::warn!("the ledger does not have that an import was undone: {error}");
                 }
@@ -184,18 +219,18 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Undoes those that a killed run has left, and takes them out of its ledger.
+    /// Undoes those that a killed run has left, and takes them out of its ledger. Returns whether that has changed.
     async fn undo_killed_import(
         &mut self,
         prepared: &mut Prepared,
         ledger: &mut Ledger,
         left: &[(String, String, StateBefore)],
-    ) -> Result<(), RunError> {
+    ) -> Result<bool, RunError> {
         let state = match self.objects(prepared).await? {
             Ok(state) => state,
             Err(reason) => {
                 tracing::warn!("the state cannot be searched for imports of killed runs: {reason}");
-                return Ok(());
+                return Ok(false);
             }
         };
         let is_there =
@@ -207,6 +242,7 @@ impl Run<'_> {
             (before.lineage.is_empty() || before.lineage == state.lineage)
                 && before.serial + there.len() as u64 == state.serial
         });
+        let mut has_changed = false;
         for (address, ..) in left {
             let name = clean(address);
             let run = format!("run {}/{}", ledger.run(), ledger.attempt());
@@ -229,7 +265,8 @@ impl Run<'_> {
             if is_undone {
                 ledger.refuse_import(address);
             }
+            has_changed |= is_undone;
         }
-        Ok(())
+        Ok(has_changed)
     }
 }

@@ -6,13 +6,13 @@ use crate::report::ledger::{Ledger, Resource, ReviewedPlan};
 use crate::run::Run;
 
 /// The ledgers of the layer.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct History {
     /// Those of earlier runs and attempts, the earliest first.
     stored: Vec<Ledger>,
-    /// Those of this process, without its last try of the tool. Of each the first try that is this process's.
+    /// Those of this process, each with the number of its first try in this process.
     ours: Vec<(Ledger, u32)>,
-    run: Option<RunKey>,
+    run: RunKey,
 }
 
 /// What an entry of a ledger is of.
@@ -34,15 +34,15 @@ impl Run<'_> {
             stored.retain(|ledger| !ours.iter().any(|(of, _)| of.is_same_attempt(ledger)));
             stored.sort_by_key(Ledger::started);
         }
-        Ok(History { stored, ours, run: Some(self.job.run.clone()) })
+        Ok(History { stored, ours, run: self.job.run.clone() })
     }
 }
 
 impl History {
     /// Whether an import of this address was tried in this run.
-    pub(super) fn has_tried(&self, address: &str, run: &RunKey) -> bool {
+    pub(super) fn has_tried(&self, address: &str) -> bool {
         let ours = self.ours.iter().map(|(ledger, _)| ledger);
-        let stored = self.stored.iter().filter(|ledger| ledger.is_of_run(run));
+        let stored = self.stored.iter().filter(|ledger| ledger.is_of_run(&self.run));
         let mut imports = ours.chain(stored).flat_map(Ledger::imports);
         imports.any(|import| import.address == address)
     }
@@ -53,12 +53,10 @@ impl History {
         self.stored.iter().chain(ours).all(Ledger::is_whole)
     }
 
-    /// All that was done, in that order.
+    /// All that was done, in that order, but for the last try of the tool.
     pub(super) fn past(&self) -> impl Iterator<Item = (&Resource, Of<'_>)> {
-        let is_of_run =
-            |ledger: &Ledger| self.run.as_ref().is_some_and(|run| ledger.is_of_run(run));
         let stored = self.stored.iter();
-        let stored = stored.flat_map(move |ledger| of(ledger, u32::MAX, is_of_run(ledger)));
+        let stored = stored.flat_map(|ledger| of(ledger, u32::MAX, ledger.is_of_run(&self.run)));
         let last = self.ours.len().saturating_sub(1);
         let ours = self.ours.iter().enumerate().flat_map(move |(at, (ledger, first))| {
             let is_over = move |resource: &Resource| at < last || !ledger.is_last_try(resource);
@@ -115,9 +113,9 @@ mod tests {
             run: "r".parse().unwrap(),
         };
         let other = RunKey { run: "other".parse().unwrap(), ..run.clone() };
-        let of_other = History { stored: stored.clone(), ours: Vec::new(), run: Some(other) };
+        let of_other = History { stored: stored.clone(), ours: Vec::new(), run: other };
         assert!(of_other.past().all(|(_, of)| matches!(of, Of::OtherRun)));
-        let history = History { stored, ours, run: Some(run) };
+        let history = History { stored, ours, run };
         let past = history.past().map(|(resource, of)| {
             let of = match of {
                 Of::ThisProcess => "ours",

@@ -81,22 +81,33 @@ impl Objects {
                         .ends_with(&format!("/{}", id.to_ascii_lowercase()))
         })
     }
-}
 
-impl Objects {
+    /// Whether the state has an object at this address, or may have: the tool may quote a key in another way. Deposed objects
+    /// count.
+    pub(super) fn may_have_at(&self, address: &str) -> bool {
+        self.instances().any(|(resource, index, _)| {
+            let is_quoted = |c: char| !c.is_ascii_alphanumeric() && !"_-./:@, []\"".contains(c);
+            format!("{resource}{index}") == address
+                || index.contains(is_quoted) && address.starts_with(&format!("{resource}["))
+        })
+    }
+
     /// Whether the state has this object at this address.
     pub(super) fn has_at(&self, address: &str, id: &str) -> bool {
+        self.instances().any(|(resource, index, instance)| {
+            let has_id = || instance.attributes.0.iter().any(|(_, value)| value == id);
+            format!("{resource}{index}") == address || address.starts_with(&resource) && has_id()
+        })
+    }
+
+    /// The objects, each with the address of its resource and its key in brackets.
+    fn instances(&self) -> impl Iterator<Item = (String, String, &Instance)> {
         let managed = self.resources.iter().filter(|resource| resource.mode == "managed");
-        managed.into_iter().any(|resource| {
-            let Resource { module, r#type, name, instances, .. } = resource;
+        managed.flat_map(|Resource { module, r#type, name, instances, .. }| {
             let dot = if module.is_empty() { "" } else { "." };
-            let start = format!("{module}{dot}{type}.{name}");
-            instances.iter().any(|instance| {
-                let index = instance.index_key.as_ref();
-                let index = index.map(|key| format!("[{key}]")).unwrap_or_default();
-                let has_id = || instance.attributes.0.iter().any(|(_, value)| value == id);
-                // The tool may quote a key in another way.
-                format!("{start}{index}") == address || address.starts_with(&start) && has_id()
+            instances.iter().map(move |instance| {
+                let index = instance.index_key.as_ref().map(|key| format!("[{key}]"));
+                (format!("{module}{dot}{type}.{name}"), index.unwrap_or_default(), instance)
             })
         })
     }
@@ -149,9 +160,7 @@ impl<'de> Visitor<'de> for Names {
 mod tests {
     use super::*;
 
-    #[test]
-    fn an_object_is_found_by_its_id_at_any_address() {
-        let state = r#"{"version": 4, "serial": 3, "lineage": "l", "resources": [
+    const STATE: &str = r#"{"version": 4, "serial": 3, "lineage": "l", "resources": [
             {"mode": "managed", "type": "aws_iam_role", "name": "a", "instances": [
                 {"attributes": {"arn": "arn:aws:iam::1:role/x", "id": "x", "tags": {"id": "y"}}},
                 {"deposed": "0a1b2c3d", "attributes": {"id": "old"}}]},
@@ -163,11 +172,17 @@ mod tests {
             {"mode": "managed", "type": "azurerm_subnet", "name": "s", "instances": [
                 {"attributes": {"id": "/subscriptions/S/resourceGroups/G"}}]},
             {"module": "module.m[\"k\"]", "mode": "managed", "type": "a_b", "name": "c", "instances": [
-                {"index_key": "l", "attributes": {"id": "i"}}, {"index_key": 0, "attributes": {"id": "j"}}]}
+                {"index_key": "l", "attributes": {"id": "i"}}, {"index_key": 0, "attributes": {"id": "j"}},
+                {"index_key": "<m>", "attributes": {"id": "h"}}]},
+            {"mode": "managed", "type": "a_b", "name": "d", "instances": [
+                {"deposed": "0a1b2c3d", "attributes": {"id": "g"}}]}
         ]}"#;
+
+    #[test]
+    fn an_object_is_found_by_its_id_at_any_address() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("state");
-        fs_err::write(&file, state).unwrap();
+        fs_err::write(&file, STATE).unwrap();
         let objects = Objects::read(&file).unwrap();
         assert_eq!((objects.serial, &*objects.lineage), (3, "l"));
         for (kind, id, has) in [
@@ -185,6 +200,17 @@ mod tests {
         ] {
             assert_eq!(objects.has(kind, id), has, "{kind} {id}");
         }
+        fs_err::write(&file, "").unwrap();
+        assert!(!Objects::read(&file).unwrap().has("aws_iam_role", "x"));
+        for other in [r#"{"version": 3}"#, r#"{"encrypted_data": "x", "version": 4}"#, "{", "[]"] {
+            fs_err::write(&file, other).unwrap();
+            assert!(Objects::read(&file).is_err(), "{other}");
+        }
+    }
+
+    #[test]
+    fn an_object_is_found_by_its_address() {
+        let objects: Objects = serde_json::from_str(STATE).unwrap();
         for (address, id, has) in [
             ("aws_iam_role.a", "x", true),
             ("aws_iam_role.a", "other", true),
@@ -196,11 +222,17 @@ mod tests {
         ] {
             assert_eq!(objects.has_at(address, id), has, "{address} {id}");
         }
-        fs_err::write(&file, "").unwrap();
-        assert!(!Objects::read(&file).unwrap().has("aws_iam_role", "x"));
-        for other in [r#"{"version": 3}"#, r#"{"encrypted_data": "x", "version": 4}"#, "{", "[]"] {
-            fs_err::write(&file, other).unwrap();
-            assert!(Objects::read(&file).is_err(), "{other}");
+        for (address, may_have) in [
+            ("aws_iam_role.a", true),
+            ("aws_iam_role.b", false),
+            ("a_b.d", true),
+            ("a_b.c", false),
+            ("module.m[\"k\"].a_b.c[\"l\"]", true),
+            ("module.m[\"k\"].a_b.c[0]", true),
+            ("module.m[\"k\"].a_b.c[\"\\u003cm>\"]", true),
+            ("module.m[\"k\"].a_b.c", false),
+        ] {
+            assert_eq!(objects.may_have_at(address), may_have, "{address}");
         }
     }
 }

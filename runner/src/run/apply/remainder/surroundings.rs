@@ -104,7 +104,9 @@ impl Sources {
         for file in &self.values {
             if fs::metadata(file).is_ok_and(|of| !of.is_file()) {
                 let file = file.display();
-                return Err(io::Error::other(format!("{file} can perhaps be read only once")));
+                return Err(io::Error::other(format!(
+                    "{file} is not a regular file, and may be readable only once"
+                )));
             }
             add(file.display().to_string(), file);
         }
@@ -143,8 +145,8 @@ impl Run<'_> {
         &self,
         prepared: &Prepared,
     ) -> Result<Result<Surroundings, String>, RunError> {
-        if prepared.terragrunt.is_some() || !self.retries.has_left("apply", 1) {
-            // It is never tried again.
+        if prepared.terragrunt.is_some() {
+            // No further try compares them.
             return Ok(Ok(Surroundings::default()));
         }
         let found = self.read_surroundings(prepared).await?;

@@ -12,7 +12,6 @@ use crate::report::{ApplyTry, Counts, Report};
 use crate::run::PLAN_FILE;
 use crate::run::Run;
 use crate::run::apply::errored_state::Places;
-use crate::run::apply::existing::Tried;
 use crate::run::apply::remainder::done::Done;
 use crate::run::apply::remainder::{Imports, Remainder, Surroundings, names};
 use crate::run::error::RunError;
@@ -46,8 +45,7 @@ struct Next {
     options: PlanOptions,
     /// What the first try worked with.
     surroundings: Surroundings,
-    /// What the failed try was to create, and what is imported: the plan follows at once. Without: the errors are transient,
-    /// and it follows after a pause.
+    /// The objects to import: the next plan follows at once. `None`: the errors are transient, and it follows after a pause.
     imports: Option<Imports>,
 }
 
@@ -59,8 +57,7 @@ impl Run<'_> {
         prepared: &mut Prepared,
         applying: &Applying<'_>,
     ) -> Result<(), RunError> {
-        let (mut tries, mut done, mut seen) =
-            (self.tries("apply"), Done::default(), Tried::default());
+        let (mut tries, mut done) = (self.tries("apply"), Done::default());
         let mut step = self.first_step();
         for number in 1.. {
             let logged = fs::metadata(self.log.path())?.len();
@@ -80,11 +77,12 @@ impl Run<'_> {
             self.add_try(&step, applied, result.as_ref().err());
             let Err(error) = result else { break };
             done.unanswered.extend(self.unanswered_creates());
-            let next = self.next(prepared, applying, &error, (&mut done, &mut seen));
+            let next = self.next(prepared, applying, &error, &mut done);
             let Some(next) = Box::pin(next).await? else { return Err(error) };
             let mut failed = self.report.clone();
             (self.record_error)(&error, &mut failed);
-            let may_follow = next.imports.is_some() || self.retries.has_left("apply", number);
+            let may_follow =
+                next.imports.is_some() || self.retries.has_left("apply", tries.counted());
             let left = if may_follow { self.pull_version(prepared).await? } else { None };
             let known = (&done, left.as_ref());
             let imports = next.imports.clone();
@@ -130,7 +128,7 @@ impl Run<'_> {
         prepared: &mut Prepared,
         applying: &Applying<'_>,
         error: &RunError,
-        (done, tried): (&mut Done, &mut Tried),
+        done: &mut Done,
     ) -> Result<Option<Next>, RunError> {
         let RunError::Tool { why, .. } = error else { return Ok(None) };
         let existing = &why.existing;
@@ -152,7 +150,7 @@ impl Run<'_> {
         if why.is_retryable {
             return Ok(Some(Next { options, surroundings, imports: None }));
         }
-        let imports = self.begin_imports(prepared, existing, tried, &options).await?;
+        let imports = self.begin_imports(prepared, existing, &options).await?;
         if imports.is_empty() {
             return Ok(None);
         }
