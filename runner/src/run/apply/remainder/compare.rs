@@ -236,8 +236,7 @@ impl Visit for Comparison<'_> {
 
     fn drift(&mut self) {
         if self.reviewed.resources.is_empty() {
-            let difference =
-                "only changes that were made outside of the tool, which may be others by now";
+            let difference = "only changes that were made outside of the tool, which may be different ones by now";
             self.differences.add("the reviewed plan has", difference);
         }
     }
@@ -277,7 +276,7 @@ impl Comparison<'_> {
         self.differences
     }
 
-    /// Why the change of a resource is none of the reviewed plan.
+    /// Why the change of a resource is not in the reviewed plan.
     fn difference(&mut self, changed: &Changed) -> serde_json::Result<Option<String>> {
         let Changed { address, deposed, change, .. } = changed;
         let (done, is_started) = (self.done, self.done.started.contains(address));
@@ -286,7 +285,8 @@ impl Comparison<'_> {
                 "a failed try has created it, and it is to be created again".to_owned(),
             ));
         }
-        if is(change, &["create"]) && done.may_exist(address, change)? {
+        let is_tainted = changed.action_reason.as_deref() == Some("replace_because_tainted");
+        if creates(&change.actions) && !is_tainted && done.may_exist(address, change)? {
             return Ok(Some(UNANSWERED.to_owned()));
         }
         let key = (address.clone(), deposed.clone());
@@ -315,10 +315,10 @@ impl Comparison<'_> {
                 _ => Ok(difference),
             };
         }
-        let is_tainted = done.creating.contains(address)
+        let is_tainted = is_tainted
+            && done.creating.contains(address)
             && deposed.is_none()
             && object != reviewed.object
-            && changed.action_reason.as_deref() == Some("replace_because_tainted")
             && is_replacement(&change.actions)
             && creates(&reviewed.actions);
         if is_deleted && !is_tainted && is_replacement(&change.actions) {

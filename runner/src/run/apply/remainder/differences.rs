@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// So many differences are named.
+/// A message names at most this many differences.
 const MAX_DIFFERENCES: usize = 20;
 
 /// A new plan that is no remainder.

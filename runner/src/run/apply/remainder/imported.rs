@@ -45,7 +45,7 @@ pub(super) fn missing(left: &Imports) -> Option<&String> {
 pub(super) const NOT_IMPORTED: &str = "the new plan does not import the object that exists";
 
 impl Imported {
-    /// Why the change of the imported address is none that is allowed.
+    /// Why the change at the imported address is not allowed.
     pub(super) fn difference(&self, change: &Change) -> serde_json::Result<Option<String>> {
         if !change.actions.iter().all(|action| action == "no-op" || action == "update") {
             let actions = change.actions.join(" and ");
@@ -79,7 +79,7 @@ impl Creation {
 
     /// What of the planned values differs, if the object is imported instead of created.
     ///
-    /// Providers do not tell an attribute that is not set from one with the value of its type that says nothing, and report
+    /// Providers do not tell an attribute that is not set from one with the empty value of its type, and report
     /// default values. So those count as equal, and where nothing was planned the object may keep what it has.
     pub(super) fn difference(&self, change: &Change) -> serde_json::Result<Option<String>> {
         let new = Self::new(change.planned())?;
@@ -96,7 +96,7 @@ impl Creation {
             let (planned, unknown, value) = (of(&self.after), of(&self.unknown), of(&new.after));
             let is_shown = of(&self.sensitive) == true && of(&new.sensitive) != true;
             let is_known = unknown == true || !has_true(&of(&new.unknown));
-            let is_kept = says_nothing(&planned) && value == of(&before);
+            let is_kept = is_empty_value(&planned) && value == of(&before);
             is_shown || !is_known || !(agrees(&planned, &unknown, &value) || is_kept)
         });
         let differing = differing.cloned().collect::<Vec<_>>().join(", ");
@@ -114,20 +114,20 @@ fn has_true(marks: &Value) -> bool {
 }
 
 /// Whether it is null, or the empty value of its type.
-fn says_nothing(value: &Value) -> bool {
+fn is_empty_value(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,
         Value::Bool(true) => false,
         Value::Number(number) => number.as_f64() == Some(0.0),
         Value::String(text) => text.is_empty(),
         Value::Array(elements) => elements.is_empty(),
-        Value::Object(attributes) => attributes.values().all(says_nothing),
+        Value::Object(attributes) => attributes.values().all(is_empty_value),
     }
 }
 
 /// Whether a value is the planned one, as far as that was known.
 fn agrees(planned: &Value, unknown: &Value, value: &Value) -> bool {
-    if *unknown == true || says_nothing(planned) && says_nothing(value) {
+    if *unknown == true || is_empty_value(planned) && is_empty_value(value) {
         return true;
     }
     match (planned, value) {

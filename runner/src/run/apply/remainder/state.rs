@@ -26,14 +26,15 @@ impl Known<'_> {
         if let Some(left) = left.filter(|left| *left != now) {
             let (left, now) = (shown(left), shown(now));
             return Some(format!(
-                "somebody else has changed the state since the last try: {left}; now it is {now}"
+                "another process has changed the state since the last try: it was {left}, now it is {now}"
             ));
         }
         let planned = planned.filter(|planned| !planned.lineage.is_empty())?;
         let is_later = planned.lineage == now.lineage && planned.serial <= now.serial;
         let (planned, now) = (shown(planned), shown(now));
-        (!is_later)
-            .then(|| format!("the state is no later one than that of the plan, {planned}: {now}"))
+        (!is_later).then(|| {
+            format!("the state is not a later version of that of the plan, {planned}: {now}")
+        })
     }
 
     fn check(self, now: &StateVersion) -> Result<(), RunError> {
@@ -77,8 +78,7 @@ impl Run<'_> {
         let file = self.scratch.join("state-version");
         let pulled = self.step_into("state pull", &prepared.tool().state_pull(), &file).await;
         let read = match pulled {
-            Err(RunError::Stopped(stop)) => return Err(RunError::Stopped(stop)),
-            Err(error @ RunError::Killed { stop: Some(_), .. }) => return Err(error),
+            Err(error) if error.is_stop() => return Err(error),
             Err(error) => Err(error.to_string()),
             Ok(()) => {
                 let read = fs::File::open(&file).and_then(StateVersion::read);
@@ -118,7 +118,7 @@ mod tests {
         }
         assert_eq!(
             check(Some(&a2), Some(&a2), &a3).unwrap(),
-            "somebody else has changed the state since the last try: serial 2 of lineage a; now it is serial 3 of lineage a"
+            "another process has changed the state since the last try: it was serial 2 of lineage a, now it is serial 3 of lineage a"
         );
     }
 }
