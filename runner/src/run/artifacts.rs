@@ -6,6 +6,7 @@ mod newest;
 mod open;
 mod plans;
 mod records;
+mod states;
 
 use std::path::Path;
 
@@ -21,6 +22,7 @@ pub(crate) use newest::{NewestPlan, Wanted};
 pub(crate) use open::AttemptRequest;
 pub(crate) use plans::{Defect, StoredPlan};
 pub(crate) use records::{Recorded, applied_key, store_under_key};
+pub(crate) use states::put_state;
 
 use crate::basis::binding;
 use crate::report::Report;

@@ -9,7 +9,7 @@ mod push;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use datastore_api::client::{Condition, Upload};
+use datastore_api::client::Upload;
 use datastore_api::{ClientError, chain};
 use fs_err as fs;
 use jiff::Timestamp;
@@ -19,7 +19,7 @@ use crate::run::Run;
 use crate::run::apply::rescue::own_lock::OwnLock;
 use crate::run::apply::rescue::pace::Pace;
 use crate::run::apply::rescue::push::Refused;
-use crate::run::artifacts::{Artifacts, other};
+use crate::run::artifacts::{Artifacts, put_state};
 use crate::run::error::RunError;
 use crate::run::prepare::Prepared;
 use crate::run::push::ErroredState;
@@ -111,9 +111,18 @@ impl Run<'_> {
                 };
             }
             // A state that its backend has is not waited for.
-            let is_over = pushed.is_done() || !pushed.is_open() && !stored.is_open();
-            if is_over || !self.next_delivery(&mut pace, pushed.is_open(), errored).await {
+            if pushed.is_done() || !pushed.is_open() && !stored.is_open() {
                 break;
+            }
+            if !self.next_delivery(&mut pace, pushed.is_open(), errored).await {
+                if !pushed.is_open() || !stored.is_open() {
+                    break;
+                }
+                // The upload is tried longer than the push.
+                pushed = Progress::Over;
+                if !self.next_delivery(&mut pace, false, errored).await {
+                    break;
+                }
             }
         }
         let steps = self.report.step_count() - first;
@@ -167,16 +176,16 @@ impl Run<'_> {
     /// Stores the files as artifacts of the attempt, which are as secret as a plan.
     async fn store_errored(&self, errored: &ErroredState) -> Progress {
         let Some(artifacts) = &self.artifacts else { return Progress::Over };
-        for (index, file) in errored.files.iter().enumerate() {
-            let name = states::errored_name(index);
+        for file in &errored.files {
             let stored = async {
                 let upload = Upload::file(file).await?;
-                let (run, attempt) = (&self.job.run, artifacts.attempt());
-                let client = artifacts.client();
-                client.put_file(run, attempt, &other(&name), &upload, Condition::Create).await
+                put_state(artifacts.client(), (&self.job.run, artifacts.attempt()), &upload).await
             };
             let (reason, progress) = match self.in_grace(LEAST, stored).await {
-                Some(Ok(())) => continue,
+                Some(Ok(name)) => {
+                    tracing::debug!("{} is stored as {name}", file.display());
+                    continue;
+                }
                 Some(Err(error)) => {
                     let passes =
                         error.is_transient() || matches!(error, ClientError::Silent { .. });

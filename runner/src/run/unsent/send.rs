@@ -2,7 +2,6 @@
 
 mod states_of_attempt;
 
-use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -43,9 +42,9 @@ pub(crate) enum UploadError {
     Missing(PathBuf),
     #[error("{} is not a directory of files that a run could not store: {reason}", .dir.display())]
     Directory { dir: PathBuf, reason: String, next: String },
-    #[error("{0}; upload does not send states")]
+    #[error("{0}; upload does not push states to their backends")]
     States(Unpushed),
-    #[error("{0}; upload does not send states")]
+    #[error("{0}; upload does not push states to their backends")]
     MissingState(MissingState),
     #[error("{} is damaged: {reason}", .file.display())]
     Damaged { file: PathBuf, reason: String },
@@ -415,8 +414,7 @@ fn without_record(dir: &Path) -> UploadError {
     let mut others = entries.map(|entry| entry.file_name()).filter(|name| name != DATASTORE);
     let mut reason = format!("it has neither {APPLIED} nor {FAILED}");
     if others.next().is_none() {
-        // A `String` is always writable.
-        let _ = write!(reason, ", and is empty");
+        reason += ", and is empty";
     }
     not_an_attempt(dir, reason)
 }

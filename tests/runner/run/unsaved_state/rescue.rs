@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use support::{Ended, FaultyDatastore, Sandbox, TestDatastore, eventually};
+use support::{Ended, Fault, FaultyDatastore, Sandbox, TestDatastore, eventually};
 
 use super::s3_server::S3Server;
 use crate::run::apply_once::lost_everything;
@@ -100,6 +100,30 @@ fn transient_errors_of_a_push_are_retried_and_others_are_not() {
     }
     assert!(kept.exists() && sandbox.work().join("errored.tfstate").exists());
     assert!(server.contents().lock.is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn state_is_stored_though_no_push_is_left() {
+    let (sandbox, server) = module();
+    let datastore = TestDatastore::memory().await;
+    let name = "name=errored.tfstate";
+    let fault = Fault { method: "PUT", part: name, status: 503, times: ALWAYS };
+    let proxy = FaultyDatastore::before(&datastore.url, vec![fault]).await;
+    server.refuse("POST", 503, ALWAYS);
+    let args =
+        [&APPLY[..], &["--run", "r", "--retries", "0", "--datastore-timeout", "2s"]].concat();
+    let runner = sandbox.start(Some(&proxy.url), &args);
+    tokio::task::block_in_place(|| {
+        eventually("it has tried three uploads", || {
+            proxy.seen().iter().filter(|of| of.contains(name)).count() > 2
+        });
+    });
+    proxy.set_faults(Vec::new());
+    let ended = tokio::task::block_in_place(|| runner.wait());
+    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    let stored = StoredRun::new(&datastore, "default", "x", "r");
+    let state = json(&stored.artifact("errored.tfstate", 0).await);
+    assert_eq!(state["resources"][0]["name"], "a", "{}", ended.stderr);
 }
 
 #[test]

@@ -62,7 +62,7 @@ impl Run<'_> {
             .map_err(|difference| Refused::finally(format!("after the push {difference}")))
     }
 
-    /// Pushes the state. A lock that the dead tool of this run has left is freed once.
+    /// Pushes the state. A lock that the tool of this run did not release is freed once.
     async fn push(
         &mut self,
         prepared: &Prepared,
