@@ -146,19 +146,44 @@ async fn state_that_is_delivered_nowhere_waits_in_the_spool() {
     assert_private(&sandbox.work().join("spool/plancha"));
     lossy.set_faults(Vec::new());
     std::fs::remove_file(sandbox.work().join("errored.tfstate")).unwrap();
+    let copy = state.with_file_name("errored of a person.tfstate");
+    std::fs::write(copy, "{\"serial\": 2}").unwrap();
     let spool = sandbox.work().join("spool");
     let upload = ["upload", "--datastore", lossy.url.as_str(), spool.to_str().unwrap()];
     let sent = sandbox.run(&upload);
     assert_eq!(sent.code, 0, "{}", sent.stderr);
     let stored = StoredRun::new(&datastore, "default", "x", "a");
-    assert_eq!(json(&stored.artifact("errored.tfstate", 0).await)["serial"], 1);
+    assert_eq!(json(&stored.artifact("errored-2.tfstate", 0).await)["serial"], 1);
+    assert_eq!(json(&stored.artifact("errored.tfstate", 0).await)["serial"], 2);
     // Its backend does not have it.
     assert!(state.exists());
     let again = sandbox.run(&upload);
     assert_eq!(again.code, 8, "{}", again.stderr);
-    assert!(again.stderr.contains("upload does not send states"), "{}", again.stderr);
+    assert!(
+        again.stderr.contains("upload does not push states to their backends"),
+        "{}",
+        again.stderr
+    );
     let refused = run_in_new_container(&sandbox, &lossy.url, &[UNPLANNED, SPOOLED].concat());
     assert_eq!((refused.code, applies(&sandbox)), (8, 1), "{}", refused.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn later_attempt_of_a_run_sends_what_an_earlier_one_has_spooled() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = counted();
+    let lossy = lost_everything(&datastore).await;
+    let broken = ["plan", "--name", "x", "--run", "q", "--target", "!"];
+    let failed = run_in_new_container(&sandbox, &lossy.url, &[&broken[..], SPOOLED].concat());
+    assert_ne!(failed.code, 0, "{}", failed.stderr);
+    assert!(spool(&sandbox).exists(), "{}", failed.stderr);
+    lossy.set_faults(Vec::new());
+    let plan = ["plan", "--name", "x", "--run", "q"];
+    let ended = run_in_new_container(&sandbox, &lossy.url, &[&plan[..], SPOOLED].concat());
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert!(!spool(&sandbox).exists(), "{}", ended.stderr);
+    assert_eq!(report(&datastore, "x", "q", 0).await["outcome"], "failed");
+    assert_eq!(report(&datastore, "x", "q", 1).await["outcome"], "changes");
 }
 
 #[test]

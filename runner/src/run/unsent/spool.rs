@@ -11,7 +11,7 @@ use crate::cli::Environment;
 use crate::run::Run;
 use crate::run::error::RunError;
 use crate::run::unsent::directory::{builder, partial};
-use crate::run::unsent::find::{ROOT, of_layer, waiting_of_layer};
+use crate::run::unsent::find::{ROOT, named_attempt, waiting_of_layer};
 use crate::run::unsent::send::{Sending, send_unless_used};
 
 /// How long a run sends what earlier ones have left.
@@ -48,10 +48,14 @@ impl Run<'_> {
         let (Some(spool), Some(client)) = (self.environment.spool(), &self.job.datastore) else {
             return;
         };
-        let own = of_layer(spool, &self.job.run).join(self.job.run.run.as_ref());
         let dirs = waiting_of_layer(spool, &self.job.run, &client.settings().url);
-        // A datastore that did not take the files of this run will not take others.
-        if dirs.is_empty() || dirs.iter().any(|dir| dir.starts_with(&own)) {
+        let is_own = |dir: &PathBuf| {
+            named_attempt(dir).is_some_and(|(run, attempt)| {
+                run == self.job.run && Some(attempt) == self.attempt()
+            })
+        };
+        // A datastore that did not take the files of this attempt will not take others.
+        if dirs.iter().any(is_own) {
             return;
         }
         let sending = async {
