@@ -5,6 +5,7 @@ use std::net::TcpListener;
 
 use support::{Sandbox, TestDatastore};
 
+use crate::state_server::StateServer;
 use crate::{RUNNER, json};
 
 /// A backend that answers each method with the status of this list, and everything else with 200. Returns its address.
@@ -116,4 +117,15 @@ exec {terraform} \"$@\"
             assert!(report["errors"][0]["summary"].as_str().unwrap().contains(says), "{report}");
         }
     }
+}
+
+#[test]
+fn lock_that_a_retry_could_take_is_free() {
+    let (states, backend) = StateServer::start();
+    let sandbox = Sandbox::new(RUNNER);
+    sandbox.write("main.tf", &format!("{backend}resource \"terraform_data\" \"a\" {{}}\n"));
+    states.refuse("LOCK", 503, 1);
+    let ended = sandbox.run(&["plan", "--result", "result.json"]);
+    let report = json(sandbox.read("result.json").as_bytes());
+    assert_eq!((ended.code, &report["state_lock"]), (0, &"free".into()), "{}", ended.stderr);
 }

@@ -138,7 +138,7 @@ fn retries_are_limited_by_number_and_time() {
     assert_eq!((tries, says.contains("is not run again")), (1, false), "{says}");
     let (tries, says) = plan("", &["--retry-timeout", "1500ms"], BUSY);
     assert!((1..=2).contains(&tries), "{tries}: {says}");
-    assert!(says.contains("is used up (--retry-timeout)"), "{says}");
+    assert!(says.contains("exceed the time left for retries ("), "{says}");
     let (tries, says) = plan("", &[], &BUSY.replace("in 1 seconds", "in 3600 seconds"));
     assert_eq!(tries, 1, "{says}");
     assert!(says.contains("the service asks to wait 1h, and a run waits 5m at most"), "{says}");

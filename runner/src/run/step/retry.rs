@@ -19,6 +19,7 @@ use datastore_api::HumanDuration;
 use tokio::time::Instant;
 
 use crate::process::Program;
+use crate::report::StateLock;
 use crate::run::Run;
 use crate::run::error::RunError;
 use crate::run::prepare::Prepared;
@@ -64,7 +65,7 @@ impl Run<'_> {
 
     /// The tries of a step that has not run yet.
     pub(in crate::run) fn tries(&self, step: &'static str) -> Tries {
-        Tries { step, count: 0, first: self.report.step_count(), since: None }
+        Tries { step, count: 0, at_once: 0, first: self.report.step_count(), since: None }
     }
 
     /// Counts a try that has ended, in the report as well.
@@ -96,7 +97,7 @@ impl Run<'_> {
         }
         let (step, count) = (tries.step, tries.count);
         let name = format!("{tool} {step}");
-        match self.retries.pause(step, count, why.wait, random()) {
+        match self.retries.pause(step, tries.counted(), why.wait, random()) {
             Ok(pause) => {
                 let Cause { class, error, rule, .. } = &**why;
                 let rule = rule.as_deref().unwrap_or_default();
@@ -107,7 +108,10 @@ impl Run<'_> {
                 tracing::warn!("{line}");
                 self.log.line(&line)?;
                 tries.since = Some((Instant::now(), self.retries.left));
-                self.signals.or(tokio::time::sleep(pause)).await.map_err(RunError::Stopped)
+                self.signals.or(tokio::time::sleep(pause)).await.map_err(RunError::Stopped)?;
+                // The failed try could not take the lock for a reason that passes; the next one says whether it can.
+                self.report.state_lock = StateLock::Free;
+                Ok(())
             }
             Err(Refusal::Off) => Err(error),
             Err(refusal) => {
@@ -116,9 +120,9 @@ impl Run<'_> {
                     Refusal::Off => String::new(),
                     Refusal::UsedUp(1) => "its only retry is used up".to_owned(),
                     Refusal::UsedUp(limit) => format!("its {limit} retries are used up"),
-                    Refusal::Timeout => {
-                        format!("the time for retries, {timeout}, is used up (--retry-timeout)")
-                    }
+                    Refusal::Timeout => format!(
+                        "the next pause would exceed the time left for retries ({timeout} in total, --retry-timeout)"
+                    ),
                     Refusal::TooLong(wait) => format!(
                         "the service asks to wait {}, and a run waits {} at most",
                         HumanDuration(wait),
