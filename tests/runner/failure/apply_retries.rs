@@ -423,3 +423,27 @@ async fn rest_that_was_applied_by_a_killed_runner_is_recorded_and_not_repeated()
     let record = json(&stored.artifact("applied.json", 1).await);
     assert_eq!(record["applied"], report(&datastore, "p", 0).await["plan"]["sha256"]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn last_ledger_of_a_failed_try_is_stored_before_the_next_one() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = failing(1, BROKEN);
+    assert_eq!(sandbox.run_with(&datastore.url, PLAN).code, 0);
+    let fault = Fault { method: "PUT", part: "name=ledger", status: 503, times: usize::MAX };
+    let proxy = FaultyDatastore::before(&datastore.url, vec![fault]).await;
+    let (paused, go) = (sandbox.path("paused"), sandbox.path("go"));
+    let pause =
+        format!("touch {}; while [ ! -e {} ]; do sleep 0.05; done", paused.display(), go.display());
+    std::fs::write(sandbox.path("pause"), pause).unwrap();
+    let runner = sandbox.start(Some(&proxy.url), APPLY);
+    tokio::task::block_in_place(|| eventually("the first try has failed", || paused.exists()));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    proxy.set_faults(Vec::new());
+    std::fs::write(go, "").unwrap();
+    let ended = tokio::task::block_in_place(|| runner.wait());
+    assert_eq!((ended.code, applies(&sandbox)), (0, 2), "{}", ended.stderr);
+    let stored = StoredRun::new(&datastore, "default", "x", "a");
+    let ledger = json(&stored.artifact("ledger.json", 0).await);
+    assert!(ledger["ended"].is_object() || ledger["ended"].is_string(), "{ledger}");
+    assert_eq!(ledger["resources"][1]["state"], "failed", "{ledger}");
+}

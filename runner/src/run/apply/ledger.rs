@@ -231,10 +231,19 @@ impl Run<'_> {
         let (run, attempt) = (&self.job.run, self.attempt().unwrap_or_default());
         if let Some(recorder) = self.ledger.take() {
             // An earlier try's last state must not replace a later one.
-            recorder.is_stored().await;
+            let is_stored = recorder.is_stored().await;
             let ledger = locked(&recorder.ledger).clone();
             if ledger.is_of(run, attempt) {
                 return Ok((ledger, recorder.first));
+            }
+            if let Some(artifacts) = self.artifacts.as_ref().filter(|_| !is_stored) {
+                let stored = self.signals.or(artifacts.put_ledger_of(&ledger)).await;
+                if let Err(error) = stored.map_err(RunError::Stopped)? {
+                    tracing::warn!(
+                        "the last ledger of an earlier try is not stored: {}",
+                        chain(&error)
+                    );
+                }
             }
             self.ledgers.push((ledger, recorder.first));
         }
