@@ -47,7 +47,7 @@ use crate::source::regular::{self, unless_missing};
 use crate::source::scratch::{self, AHEAD, Scratch, UNSENT};
 use crate::source::states::{self as state_files, PushRecord};
 
-/// So many directories of one attempt, for as many datastores.
+/// An attempt has at most this many directories, one for each datastore.
 const MAX_DIRECTORIES: usize = 100;
 /// How often a directory is created, if other processes remove it at once.
 const TRIES: usize = 3;

@@ -306,7 +306,7 @@ async fn upload_of_a_wrong_directory_names_the_next_step() {
         (&record, ["it is a file", "next: name the directory of an attempt"]),
         (Path::new("empty"), ["and is empty", "as in the command that the run has printed"]),
         (Path::new("."), ["has neither applied.json nor attempt.json", "as in the command"]),
-        (&states, [&*push, "upload does not send states"]),
+        (&states, [&*push, "upload does not push states to their backends"]),
     ] {
         let ended = sandbox.run(&upload(&datastore.url, dir));
         assert_eq!(ended.code, 8, "{}", ended.stderr);

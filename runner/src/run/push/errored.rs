@@ -57,7 +57,7 @@ impl ErroredState {
     fn whereabouts(&self) -> String {
         if let Some(dir) = &self.push.lost_in {
             return format!(
-                "which it wrote to {}, where it is not now",
+                "which it wrote to {}, but that file is missing now",
                 dir.join(ERRORED).display()
             );
         }
@@ -118,7 +118,7 @@ impl ErroredState {
     /// What to do if the file is not where the tool has written it.
     fn lost_hint(&self, find: &str) -> String {
         let then = match &*self.files {
-            [] => "nothing refuses the next apply until then, which would create the same again"
+            [] => "until then nothing refuses the next apply, and it would create the same resources again"
                 .to_owned(),
             files => format!("then remove {}, which refuses every apply until then", listed(files)),
         };

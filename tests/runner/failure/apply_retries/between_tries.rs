@@ -104,7 +104,7 @@ async fn apply_is_tried_again_only_on_the_state_that_the_first_try_has_left() {
         ("terraform state rm terraform_data.first", again),
         ("rm terraform.tfstate", again),
         ("terraform taint terraform_data.first", again),
-        (other, "somebody else has changed the state since the last try: serial"),
+        (other, "another process has changed the state since the last try: it was serial"),
         (serial, "now it is serial 99 of lineage"),
     ] {
         for is_planned in [true, false] {
@@ -112,7 +112,8 @@ async fn apply_is_tried_again_only_on_the_state_that_the_first_try_has_left() {
 
             assert_eq!((ended.code, applies(&sandbox)), (9, 1), "{script}: {}", ended.stderr);
             assert_eq!(made(&sandbox), "first", "{script}");
-            let unplanned = "somebody else has changed the state since the last try: serial";
+            let unplanned =
+                "another process has changed the state since the last try: it was serial";
             let says = if is_planned { difference } else { unplanned };
             assert!(ended.stderr.contains(says), "{script}: {}", ended.stderr);
         }
