@@ -156,11 +156,18 @@ impl Failure {
         Some((self.dir.as_deref()?, first.file.as_deref()?, first.line))
     }
 
-    /// Adds the resources that the tool has started, and has not said how they have ended.
+    /// Adds the resources that the tool has started, and of which no result is known.
     pub(crate) fn with_unanswered(mut self, resources: Option<String>) -> Self {
-        if let Some(resources) = resources {
-            self.message = format!("{}; started and without an answer: {resources}", self.message);
-        }
+        let Some(resources) = resources else { return self };
+        self.message =
+            format!("{}; started, but no result was reported: {resources}", self.message);
+        let hint = self.hint.unwrap_or_default();
+        let known = hint.contains("resources may exist");
+        self.hint = Some(match (&*hint, known) {
+            ("", _) => COMPARE.to_owned(),
+            (_, true) => hint,
+            (_, false) => format!("{COMPARE}; {hint}"),
+        });
         self
     }
 
@@ -292,6 +299,9 @@ fn scratch_failure(cause: &ScratchError, error: &RunError) -> Failure {
     }
 }
 
+/// What to do first if it is not known whether something was created.
+const COMPARE: &str = "resources may exist that the state does not record: look for those without a result, and import or \
+    delete what the state does not have";
 /// What to do about a plan for the rest of an apply that was not reviewed.
 const PLAN_AGAIN: &str = "plan again, review that plan, and apply it";
 /// What to do about a directory of unsent files that cannot be listed.

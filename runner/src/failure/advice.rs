@@ -214,7 +214,7 @@ pub(super) fn after_limit(step: &str, end: &TimedOut) -> String {
     let flag = end.flag();
     if step == "apply" {
         format!(
-            "the apply has ended early, and its state is that of the resources: find out what it waited for, or give it \
+            "the apply has ended early, and what it completed is in the state: find out what it waited for, or give it \
              more time with {flag}; then plan again, and apply the new plan"
         )
     } else {
@@ -235,7 +235,7 @@ pub(super) fn after_stopped_apply(stop: Stop) -> String {
 }
 
 /// What was applied has changed the state, so a second apply of its plan is refused.
-const AFTER_APPLY: &str = "plan again, and apply the new plan: what was applied is in the state, and no plan is applied twice";
+const AFTER_APPLY: &str = "plan again, and apply the new plan: what the apply completed is in the state, and no plan is applied twice";
 
 #[cfg(test)]
 mod tests {

@@ -372,17 +372,17 @@ impl Ledger {
         self.updated = now();
     }
 
-    /// The resources that were started, and of which nothing says how they have ended.
+    /// The resources that were started, and of which nothing says how they have ended, or only an error without an answer.
     pub(crate) fn unanswered(&self) -> impl Iterator<Item = &Resource> {
-        self.resources.iter().filter(|resource| resource.is_unanswered())
+        let is_open = |resource: &&Resource| resource.is_unanswered() || resource.unanswered;
+        self.resources.iter().filter(is_open)
     }
 
     /// The addresses at which the last start of the tool was to create an object, and got no answer: it may exist.
     pub(crate) fn unanswered_creates(&self) -> impl Iterator<Item = &str> {
-        let creates = self.resources.iter().filter(|resource| {
-            let is_open = resource.is_unanswered() || resource.unanswered;
-            resource.number == self.tries && resource.action == Action::Create && is_open
-        });
+        let creates = self
+            .unanswered()
+            .filter(|resource| resource.number == self.tries && resource.action == Action::Create);
         creates.map(|resource| resource.address.as_str())
     }
 
@@ -454,7 +454,8 @@ mod tests {
         assert!(ledger.fail(("a_b.d", None), ("transient", true), "timeout"));
         assert!(!ledger.fail(("a_b.c", None), ("auth", false), "of one that is complete"));
         ledger.end(false);
-        assert_eq!(ledger.describe_unanswered().as_deref(), Some("a_b.e (delete)"));
+        let open = "a_b.d (create), a_b.e (delete)";
+        assert_eq!(ledger.describe_unanswered().as_deref(), Some(open));
         let parsed = Ledger::parse(ledger.to_json().as_bytes()).unwrap();
         assert_eq!(states(&parsed), states(&ledger));
         assert!(parsed.ended.is_some() && parsed.size == ledger.size);

@@ -22,11 +22,11 @@ use crate::run::Run;
 use crate::run::error::RunError;
 use crate::run::prepare::{CLI_CONFIG, Prepared};
 use crate::run::step::found_lock::FoundLock;
-use crate::run::step::killed::{is_killed_below, killed_by};
+use crate::run::step::killed::{has_given_up, is_killed_below, killed_by};
 use crate::run::step::limits::TimedOut;
 use crate::run::step::messages::Messages;
 use crate::tool::argv::Tool;
-use crate::tool::diagnostics::{self, Diagnostics};
+use crate::tool::diagnostics::{self, Diagnostics, says_applied};
 
 impl Run<'_> {
     /// Runs a step that may install providers. If the provider mirror does not serve one of them, the step is run
@@ -123,13 +123,15 @@ impl Run<'_> {
     ) -> Result<(), RunError> {
         // 2 is a plan with changes, where TF_CLI_ARGS_plan asks for detailed exit codes.
         let success = exit.status.success() || (step == "plan" && exit.status.code() == Some(2));
-        // An apply that succeeded in spite of a signal or a limit has succeeded.
-        if success && (exit.stop.is_none() && exit.limit.is_none() || step == "apply") {
+        let is_stopped = exit.stop.is_some() || exit.limit.is_some();
+        // An apply that succeeded in spite of a signal or a limit has succeeded. Terragrunt can end well without one.
+        if success && (!is_stopped || step == "apply" && says_applied(self.log.reader(before)?)?) {
             return Ok(());
         }
         let output = self.log.since(before)?;
         let below = is_killed_below(tool, exit, &output);
-        let killed = exit.killed || exit.status.signal().is_some() || below;
+        let gave_up = has_given_up(&output);
+        let killed = exit.killed || exit.status.signal().is_some() || below || gave_up;
         let is_locked = output.contains("Error acquiring the state lock");
         if killed || output.contains("Error releasing the state lock") {
             self.report.state_lock = StateLock::Unknown;
@@ -140,11 +142,13 @@ impl Run<'_> {
         }
         let (tool, workspace) = (tool.to_owned(), self.named_workspace());
         if let Some(reached) = &exit.limit {
-            let end = Box::new(TimedOut::new(reached.clone(), exit, below, self.job.grace));
+            let end =
+                Box::new(TimedOut::new(reached.clone(), exit, below || gave_up, self.job.grace));
             let lock = Box::default();
             return Err(RunError::TimedOut { tool, workspace, step, end, lock });
         }
-        if let Some(end) = killed_by(exit, below, self.job.grace) {
+        let gave_up = gave_up.then(|| "got two interrupts, and did not save its state".to_owned());
+        if let Some(end) = gave_up.or_else(|| killed_by(exit, below, self.job.grace)) {
             let lock = Box::default();
             let memory = Box::new(exit.used.killed);
             return Err(RunError::Killed {

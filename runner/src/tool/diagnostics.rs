@@ -16,7 +16,7 @@ mod text;
 use std::io::{self, BufRead};
 
 use crate::process::url_secrets::{Parameters, masked};
-pub(crate) use crate::tool::diagnostics::apply_end::{ApplyEnd, Refusal};
+pub(crate) use crate::tool::diagnostics::apply_end::{ApplyEnd, Refusal, says_applied};
 pub(crate) use crate::tool::diagnostics::diagnostic::{Diagnostic, type_of};
 use crate::tool::diagnostics::parser::{Parser, Rank};
 pub(crate) use crate::tool::diagnostics::progress::{

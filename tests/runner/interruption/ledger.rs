@@ -126,7 +126,7 @@ async fn killed_tool_leaves_resources_without_an_answer_which_the_message_names(
     );
     let ended = sandbox.run_with(&datastore.url, UNPLANNED);
     assert_eq!(ended.code, 1, "{}", ended.stderr);
-    let expected = "; started and without an answer: terraform_data.b (create)";
+    let expected = "; started, but no result was reported: terraform_data.b (create)";
     assert!(ended.stderr.contains(expected), "{}", ended.stderr);
     let expected = ["terraform_data.a create completed -", "terraform_data.b create unknown -"];
     assert_eq!(resources(&ledger(&datastore).await), expected);
@@ -208,15 +208,14 @@ async fn ledger_of_many_changes_is_stored_once_a_second() {
          [ $((i % 100)) != 0 ] || sleep 0.2; done",
     );
     let proxy = FaultyDatastore::before(&datastore.url, Vec::new()).await;
+    let started = Instant::now();
     let ended = sandbox.run_with(&proxy.url, UNPLANNED);
+    let most = usize::try_from(started.elapsed().as_secs()).unwrap() + 3;
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     assert_eq!(resources(&ledger(&datastore).await).len(), 2000);
-    let puts = proxy.ledgers().into_iter().map(|(_, at)| at).collect::<Vec<_>>();
-    assert!(puts.len() >= 4, "{}", puts.len());
     // The first one comes before the tool, the last one after it.
-    let pauses = puts[1..puts.len() - 1].windows(2).map(|pair| pair[1] - pair[0]);
-    let pauses = pauses.collect::<Vec<_>>();
-    assert!(pauses.iter().all(|pause| pause.as_millis() > 900), "{pauses:?}");
+    let puts = proxy.ledgers().len();
+    assert!((4..=most).contains(&puts), "{puts} of {most}");
 }
 
 /// The apply has started: what it has started is finished.

@@ -187,6 +187,83 @@ fn apply_that_finished_counts_despite_a_signal() {
     assert!(sandbox.read("layer.yaml").contains("apply-date: "));
 }
 
+/// As terragrunt does, if a signal reaches it before it has started the apply.
+#[tokio::test(flavor = "multi_thread")]
+async fn tool_that_ends_well_after_a_signal_and_has_not_applied_is_stopped() {
+    let datastore = TestDatastore::memory().await;
+    for (signal, code) in [(Some("TERM"), 143), (None, 11)] {
+        let sandbox = Sandbox::new(RUNNER).hello();
+        let started = sandbox.path("started");
+        let sandbox = sandbox.fake_terraform(&format!(
+            "if [ $STEP = apply ]; then trap 'exit 0' INT; touch {}; sleep 60 & wait; fi",
+            started.display()
+        ));
+        let run = format!("r{code}");
+        let limit = if signal.is_some() { "60s" } else { "2s" };
+        let args = ["apply", "--no-plan", "--name", "x", "--run", &run, "--step-timeout", limit];
+        let runner = sandbox.start(Some(&datastore.url), &args);
+        tokio::task::block_in_place(|| eventually("apply runs", || started.exists()));
+        if let Some(signal) = signal {
+            runner.signal(signal);
+        }
+        let ended = tokio::task::block_in_place(|| runner.wait());
+        assert_eq!(ended.code, code, "{}", ended.stderr);
+        let names = StoredRun::new(&datastore, "default", "x", &run).names(0).await;
+        assert!(!names.contains(&"applied.json".to_owned()), "{names:?}");
+    }
+}
+
+/// The words of the provider hashicorp/aws 5.100, whose API has not answered.
+#[test]
+fn creation_that_a_signal_has_interrupted_is_named() {
+    let sandbox = Sandbox::new(RUNNER).hello();
+    let started = sandbox.path("started");
+    let error = "Error: creating EC2 VPC: operation error EC2: CreateVpc, https response error StatusCode: 0, RequestID: , \
+                 canceled, context canceled\\n\\n  with aws_vpc.v,\\n  on main.tf line 1, in resource \\\"aws_vpc\\\" \\\"v\\\":\\n";
+    let sandbox = sandbox.fake_terraform(&format!(
+        "if [ $STEP = apply ]; then trap 'printf \"\\n{error}\"; exit 1' INT; echo 'aws_vpc.v: Creating...'; touch {}; \
+         sleep 60 & wait; fi",
+        started.display()
+    ));
+    for limit in ["60s", "2s"] {
+        let args = ["apply", "--no-plan", "--again", "--step-timeout", limit];
+        let runner = sandbox.start(None, &args);
+        if limit == "60s" {
+            eventually("apply runs", || started.exists());
+            runner.signal("TERM");
+        }
+        let ended = runner.wait();
+        let last = ended.stderr.lines().last().unwrap();
+        for words in [
+            "; started, but no result was reported: aws_vpc.v (create)",
+            "resources may exist that the state does not record: look for those without a result",
+        ] {
+            assert!(last.contains(words), "{words}: {last}");
+        }
+    }
+}
+
+/// A service manager and a person, for example.
+#[test]
+fn tool_that_gives_up_at_a_second_interrupt_is_named_and_its_lock_probed() {
+    let sandbox = Sandbox::new(RUNNER).hello();
+    let started = sandbox.path("started");
+    let sandbox = sandbox.fake_terraform(&format!(
+        "if [ $STEP = apply ]; then trap 'echo Two interrupts received. Exiting immediately.; exit 1' INT; touch {}; \
+         sleep 60 & wait; fi",
+        started.display()
+    ));
+    let runner = sandbox.start(None, &["apply", "--no-plan", "--result", "result.json"]);
+    eventually("apply runs", || started.exists());
+    runner.signal("TERM");
+    let ended = runner.wait();
+    assert_eq!(ended.code, 143, "{}", ended.stderr);
+    let last = ended.stderr.lines().last().unwrap();
+    assert!(last.contains("got two interrupts, and did not save its state"), "{last}");
+    assert!(last.contains("resources may exist that the state does not record"), "{last}");
+    assert!(sandbox.calls().iter().any(|call| call.starts_with("untaint")));
+}
+
 /// The datastore asks for pauses of 30 s between the attempts to store one file. Only the limit after the signal ends
 /// them earlier: three quarters of the grace. The rest is for the report.
 #[tokio::test(flavor = "multi_thread")]

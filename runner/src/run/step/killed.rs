@@ -10,6 +10,11 @@ pub(super) fn is_killed_below(tool: &str, exit: &ExitReport, output: &str) -> bo
     tool == "terragrunt" && exit.code() == 255 && output.contains("signal: killed")
 }
 
+/// Whether terraform or tofu says that it ends at a second interrupt, without saving its state.
+pub(super) fn has_given_up(output: &str) -> bool {
+    output.contains("Two interrupts received. Exiting immediately.")
+}
+
 /// How a program was killed, if it was; `below`: the one that it has run.
 pub(super) fn killed_by(exit: &ExitReport, below: bool, grace: Duration) -> Option<String> {
     let end = match (exit.stop, exit.status.signal()) {

@@ -72,6 +72,19 @@ impl ApplyEnd {
     }
 }
 
+/// Whether a tool that has succeeded says that it has applied, also with `-json`. One that a signal has reached before the
+/// apply can succeed without.
+pub(crate) fn says_applied(output: impl BufRead) -> io::Result<bool> {
+    let mut says = false;
+    each_line(output, |line| {
+        says |= ["Apply complete! Resources: ", "Destroy complete! Resources: "]
+            .iter()
+            .any(|words| line.contains(words))
+            && !line.contains("-exec): ");
+    })?;
+    Ok(says)
+}
+
 /// `Apply complete! Resources: 1 added, 0 changed, 0 destroyed.`; later versions also count imports and actions.
 fn says_complete(line: &str) -> bool {
     let Some(counts) = line.trim_end().strip_prefix("Apply complete! Resources: ") else {
