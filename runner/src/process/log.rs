@@ -6,6 +6,8 @@
 //! that may be lost is an error. The log has no escape codes, and no secrets: neither those of URLs nor those that are known
 //! by their value, which are not shown either ([`redact`](crate::process::redact)).
 
+mod plain;
+
 use std::fs::{File, TryLockError};
 use std::io::{self, Seek as _, Write as _};
 use std::os::unix::fs::FileExt as _;
@@ -16,14 +18,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-use anstream::adapter::StripBytes;
 use fs_err as fs;
 use nix::errno::Errno;
 use tokio::sync::oneshot;
 
 use crate::process::github;
+use crate::process::log::plain::Plain;
 use crate::process::redact::{Redaction, Stream};
-use crate::process::url_secrets::{self, Masking, Parameters};
+use crate::process::url_secrets::{self, Parameters};
 
 /// The disk space that is reserved ahead of a program's output, in bytes.
 const RESERVE: u64 = 1 << 20;
@@ -346,41 +348,6 @@ impl Copy {
     }
 }
 
-/// Writes output without its escape codes, which may be within a secret, and without secrets. NUL bytes stay: they may be
-/// part of a message.
-struct Plain<W> {
-    codes: StripBytes,
-    secrets: Stream,
-    masked: Vec<u8>,
-    to: Masking<W>,
-}
-
-impl<W: io::Write> Plain<W> {
-    fn new(to: W, secrets: Stream) -> Self {
-        Self { codes: StripBytes::new(), secrets, masked: Vec::new(), to: Masking::new(to) }
-    }
-
-    fn write_all(&mut self, piece: &[u8]) -> io::Result<()> {
-        for (i, part) in piece.split(|byte| *byte == 0).enumerate() {
-            if i > 0 {
-                self.secrets.push(b"\0", &mut self.masked);
-            }
-            for text in self.codes.strip_next(part) {
-                self.secrets.push(text, &mut self.masked);
-            }
-        }
-        self.to.write_all(&self.masked)?;
-        self.masked.clear();
-        Ok(())
-    }
-
-    fn finish(mut self) -> io::Result<()> {
-        self.secrets.finish(&mut self.masked);
-        self.to.write_all(&self.masked)?;
-        self.to.finish().map(drop)
-    }
-}
-
 /// Marks a log as incomplete at its end. On a full disk nothing can be appended, so the last bytes are overwritten.
 fn mark_incomplete(log: &Path, error: &io::Error) -> io::Result<()> {
     let mark = format!("\n[the log is incomplete from here on: {error}]\n");
@@ -469,40 +436,4 @@ fn spawn<T: Send + 'static>(
 /// The error with the path of its file.
 fn named(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::process::redact::values;
-
-    #[test]
-    fn escape_codes_within_urls_do_not_hide_their_secrets() {
-        let text = b"a\0b https://\x1b[1m\x1b[31mme\x1b[0m:hunter2@h/x?token\x1b[K=\x1b[31mhunter2\x1b[0m\n";
-        for size in [1, 2, 5, text.len()] {
-            let mut written = Vec::new();
-            let mut log = Plain::new(&mut written, Redaction::default().stream());
-            for piece in text.chunks(size) {
-                log.write_all(piece).unwrap();
-            }
-            log.finish().unwrap();
-            assert_eq!(written, b"a\0b https://***@h/x?token=***\n", "in pieces of {size}");
-        }
-    }
-
-    #[test]
-    fn escape_codes_within_secrets_do_not_hide_them() {
-        let redaction = Redaction::default();
-        redaction.add([values::secret("TOKEN", b"hunter2-hunter2")]);
-        let text = b"a\0b hunter2\x1b[1m\x1b[31m-hunt\x1b[0mer2, https://me:hunter2-hunter2@h/x\n";
-        for size in [1, 2, 5, text.len()] {
-            let mut written = Vec::new();
-            let mut log = Plain::new(&mut written, redaction.stream());
-            for piece in text.chunks(size) {
-                log.write_all(piece).unwrap();
-            }
-            log.finish().unwrap();
-            assert_eq!(written, b"a\0b ***, https://***@h/x\n", "in pieces of {size}");
-        }
-    }
 }
