@@ -245,3 +245,21 @@ fn error_with_a_secret_is_masked_in_the_annotation_of_a_job_and_in_its_summary()
         assert_eq!(secrets_in(text.as_bytes(), &[TOKEN, "aHVudGVyMi9odW50ZXI"]), [""; 0], "{text}");
     }
 }
+
+#[test]
+fn secrets_of_urls_are_not_shown() {
+    let sandbox = Sandbox::new(RUNNER).hello();
+    let seen = sandbox.path("seen");
+    let sandbox = sandbox.fake_terraform(&format!(
+        "if [ $STEP = plan ]; then printf 'working...'; while [ ! -e {} ]; do sleep 0.05; done; echo
+           printf 'Downloading git::https://bo'; sleep 0.3; printf 'b:hunter2@h/x.git?ref=main&tok'; sleep 0.3; echo 'en=hunter2'; fi",
+        seen.display()
+    ));
+    let started = Started::spawn(sandbox.command(&["plan"]));
+    eventually("the beginning of a line is shown", || started.said("working..."));
+    std::fs::write(seen, "").unwrap();
+    let ended = started.wait();
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let shown = "working...\nDownloading git::https://***@h/x.git?ref=main&token=***\n";
+    assert!(ended.stdout.contains(shown), "{}", ended.stdout);
+}

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::process::{Killed, Stop, quoted};
-use crate::run::step::found_lock::FoundLock;
+use crate::run::step::found_lock::{FoundLock, takes_lock};
 use crate::run::step::limits::TimedOut;
 use crate::tool::diagnosis::Class;
 use crate::tool::diagnostics::lock_info::{has_own_info, is_lock_error, lock_id, lock_info};
@@ -181,7 +181,7 @@ pub(super) fn after_kill(tool: &Command<'_>, step: &str, lock: &FoundLock) -> St
     };
     let is_held = matches!(lock, FoundLock::Held(_));
     let still = if is_held { "is still locked" } else { "may still be locked" };
-    match (step, unlock) {
+    match (step, unlock.filter(|_| takes_lock(step))) {
         ("apply", Some(unlock)) => format!(
             "resources may exist that the state does not record, and the state {still}: compare both, then unlock it with \
              {unlock}, and plan again"

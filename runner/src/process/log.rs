@@ -3,11 +3,12 @@
 //! A program does not write to a pipe of the runner: if the runner were killed, SIGPIPE would end the tool before it has
 //! saved its state. It appends to a private file instead. Two threads follow that file: one copies it to the log, the
 //! other to the runner's stdout. Tools ignore a full disk, so disk space is reserved ahead of the output, and output
-//! that may be lost is an error. The log has no escape codes, and no secrets: neither those of URLs nor those that are known
-//! by their value, which are not shown either ([`redact`](crate::process::redact)).
+//! that may be lost is an error. The log has no escape codes. Neither the log nor what is shown has secrets: those of URLs, and
+//! those that are known by their value ([`redact`](crate::process::redact)).
 
 mod plain;
 
+use std::cell::RefCell;
 use std::fs::{File, TryLockError};
 use std::io::{self, Seek as _, Write as _};
 use std::os::unix::fs::FileExt as _;
@@ -25,7 +26,7 @@ use tokio::sync::oneshot;
 use crate::process::github;
 use crate::process::log::plain::Plain;
 use crate::process::redact::{Redaction, Stream};
-use crate::process::url_secrets::{self, Parameters};
+use crate::process::url_secrets::{self, Masking, Parameters};
 
 /// The disk space that is reserved ahead of a program's output, in bytes.
 const RESERVE: u64 = 1 << 20;
@@ -360,30 +361,38 @@ fn mark_incomplete(log: &Path, error: &io::Error) -> io::Result<()> {
 /// Shows an output without its secrets. A write that fails, such as to a closed terminal, is no error of the run.
 fn show_all(mut source: Source, mut secrets: Stream, screen: Screen) {
     let shared = Arc::clone(&source.shared);
-    let mut masked = Vec::new();
+    let (mut masked, urls) = (Vec::new(), RefCell::new(Masking::new(screen)));
     let show = |piece: &[u8]| {
         masked.clear();
         secrets.push(piece, &mut masked);
-        write_to(screen, &masked)?;
+        urls.borrow_mut().write_all(&masked)?;
         shared.shown.fetch_add(piece.len() as u64, Ordering::Relaxed);
         Ok(())
     };
-    let shown = source.follow(show, |_, _| Ok(())).and_then(|()| {
-        masked.clear();
+    let shown = source.follow(show, |_, _| urls.borrow_mut().release()).and_then(|()| {
+        let (mut masked, mut urls) = (Vec::new(), urls.into_inner());
         secrets.finish(&mut masked);
-        write_to(screen, &masked)
+        urls.write_all(&masked)?;
+        urls.finish().map(drop)
     });
     if let Err(error) = shown {
         tracing::debug!("the output cannot be shown: {error}");
     }
 }
 
-fn write_to(screen: Screen, piece: &[u8]) -> io::Result<()> {
-    match screen {
-        Screen::Stdout => github::show(piece),
-        Screen::Stderr if github::is_used() => github::show(piece),
-        Screen::Stderr => io::stderr().lock().write_all(piece),
-        Screen::Nowhere => Ok(()),
+impl io::Write for Screen {
+    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Stdout => github::show(piece)?,
+            Self::Stderr if github::is_used() => github::show(piece)?,
+            Self::Stderr => io::stderr().lock().write_all(piece)?,
+            Self::Nowhere => {}
+        }
+        Ok(piece.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

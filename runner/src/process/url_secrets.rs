@@ -159,6 +159,16 @@ impl<W: Write> Masking<W> {
         self.to.write_all(&masked)
     }
 
+    /// Writes the beginning of a line that has not ended, if nothing that follows can make a part of it a secret.
+    pub(crate) fn release(&mut self) -> io::Result<()> {
+        if self.held.iter().any(|byte| b"/:?&%#;\\".contains(byte)) {
+            return Ok(());
+        }
+        let mut masked = Vec::new();
+        self.mask_to(self.held.len(), &mut masked);
+        self.to.write_all(&masked)
+    }
+
     /// Writes what is held back.
     pub(crate) fn finish(mut self) -> io::Result<W> {
         let mut masked = Vec::new();

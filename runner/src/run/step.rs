@@ -21,7 +21,7 @@ use crate::report::StateLock;
 use crate::run::Run;
 use crate::run::error::RunError;
 use crate::run::prepare::{CLI_CONFIG, Prepared};
-use crate::run::step::found_lock::FoundLock;
+use crate::run::step::found_lock::{FoundLock, takes_lock};
 use crate::run::step::killed::{has_given_up, is_killed_below, killed_by};
 use crate::run::step::limits::TimedOut;
 use crate::run::step::messages::Messages;
@@ -133,7 +133,7 @@ impl Run<'_> {
         let gave_up = has_given_up(&output);
         let killed = exit.killed || exit.status.signal().is_some() || below || gave_up;
         let is_locked = output.contains("Error acquiring the state lock");
-        if killed || output.contains("Error releasing the state lock") {
+        if killed && takes_lock(step) || output.contains("Error releasing the state lock") {
             self.report.state_lock = StateLock::Unknown;
         } else if is_locked {
             let errors = Diagnostics::read(self.log.reader(before)?)?;

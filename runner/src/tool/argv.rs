@@ -136,7 +136,12 @@ impl Tool<'_> {
     /// Takes the lock of the state and frees it: there is no such resource. No provider is needed, and nothing is written.
     pub(crate) fn lock_probe(&self) -> Program {
         let options = ["-allow-missing", "-lock-timeout=0s", "terraform_data.plancha_probe"];
-        self.program("untaint", false, &options)
+        if self.terragrunt.is_none_or(|terragrunt| is_before(&terragrunt.version, RUN)) {
+            return self.program("untaint", false, &options);
+        }
+        let mut program = self.program("run", true, &["--", "untaint", "-no-color"]);
+        program.args.extend(options.map(OsString::from));
+        program
     }
 
     /// Imports an object into the state. Of the options of a plan only those of variables are options of it, too.
@@ -279,6 +284,9 @@ pub(crate) const MESSAGES: &str = "-json-into=";
 
 /// The first version of terragrunt that is asked by `info print`. The older command works until 1.0.0.
 const INFO_PRINT: &str = "0.80.0";
+
+/// Since this version at the latest, terragrunt has the command `run`. In 1.0.0 it passes the flags of some commands on only so.
+const RUN: &str = "0.80.0";
 
 /// Whether this terragrunt's flags and variables still have the prefix `terragrunt`.
 fn is_prefixed(version: &Version) -> bool {

@@ -4,10 +4,12 @@ use support::Sandbox;
 
 use crate::{RUNNER, json};
 
-/// Terragrunt 1.0.0, as far as it matters here: what it says of a tool that was killed, and its exit code.
+/// Terragrunt 1.0.0, as far as it matters here: what it says of a tool that was killed, its exit code, and that it passes the
+/// flags of `untaint` on only below `run`.
 const TERRAGRUNT: &str = r#"#!/bin/sh
 case "$1" in -version|--version|version) echo "terragrunt version v1.0.0"; exit 0;; info) echo '{}'; exit 0;; esac
 STEP=$1 TOOL=$3
+case $STEP in untaint) exit 1;; run) while [ "$1" != -- ]; do shift; done; STEP=$2;; esac
 "$TOOL" "$STEP"
 code=$?
 [ $code -le 128 ] || { printf '* Failed to execute "%s %s" in .\n  \n  signal: killed\n' "$TOOL" "$STEP" >&2; exit 255; }

@@ -7,6 +7,11 @@ use anstream::adapter::StripBytes;
 use crate::process::redact::Stream;
 use crate::process::url_secrets::Masking;
 
+/// Whether a byte moves the cursor, or rings the bell.
+fn is_control(byte: &u8) -> bool {
+    *byte < b' ' && !b"\0\t\n\r".contains(byte) || *byte == 0x7f
+}
+
 /// The byte with which escape codes begin.
 const ESCAPE: u8 = 0x1b;
 
@@ -29,7 +34,9 @@ impl<W: io::Write> Plain<W> {
 
     pub(super) fn write_all(&mut self, piece: &[u8]) -> io::Result<()> {
         if !self.has_code && memchr::memchr(ESCAPE, piece).is_none() {
-            self.strip(piece);
+            for text in piece.split(is_control) {
+                self.secrets.push(text, &mut self.masked);
+            }
         } else {
             for line in piece.split_inclusive(|byte| *byte == b'\n') {
                 self.strip_line(line);
@@ -129,5 +136,13 @@ mod tests {
         log.write_all(b"before\x9d0;title\nafter\x90q\nlast\n").unwrap();
         log.finish().unwrap();
         assert!(written.ends_with(b"\nlast\n"), "{written:?}");
+    }
+    #[test]
+    fn bytes_that_are_not_utf_8_stay() {
+        let mut written = Vec::new();
+        let mut log = Plain::new(&mut written, Redaction::default().stream());
+        log.write_all(b"Stra\xdfe M\xfcller\x07\nA\xff\xfeB\x7f\n").unwrap();
+        log.finish().unwrap();
+        assert_eq!(written, b"Stra\xdfe M\xfcller\nA\xff\xfeB\n");
     }
 }

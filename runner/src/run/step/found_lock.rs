@@ -27,3 +27,8 @@ impl FoundLock {
         })
     }
 }
+
+/// Whether a step locks the state.
+pub(crate) fn takes_lock(step: &str) -> bool {
+    !matches!(step, "init" | "show" | "show json" | "state pull")
+}
