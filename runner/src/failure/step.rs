@@ -107,8 +107,7 @@ impl Failure {
 impl From<&Cause> for Kind {
     /// The kind of failure of a step whose state was not locked by another process.
     fn from(why: &Cause) -> Self {
-        // Bytes, a plan or a state that do not match are of the class `config`, too.
-        if matches!(why.rule.as_deref(), Some("integrity-checksum" | "integrity-state")) {
+        if why.is_integrity {
             return Self::Integrity;
         }
         match why.lock_reason.unwrap_or(why.class) {

@@ -169,7 +169,7 @@ impl Run<'_> {
         let mut why = Box::new(why);
         // What is missing of an output may be an error that is not transient.
         why.is_retryable &= exit.incomplete.is_none();
-        if let Some(reason) = why.mixed() {
+        if let Some(reason) = why.refusal() {
             let line = format!("{tool} {step} is not run again: {reason}");
             tracing::warn!("{line}");
             self.log.line(&line)?;

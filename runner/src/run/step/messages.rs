@@ -48,10 +48,10 @@ impl Messages {
         if exact.first().is_none() {
             return Ok((errors, why));
         }
-        let is_retryable = why.is_retryable;
-        let why = cause(&mut open()?)?;
-        let is_retryable = is_retryable && why.is_retryable;
-        Ok((exact, Cause { is_retryable, ..why }))
+        let exact_why = cause(&mut open()?)?;
+        let is_retryable = why.is_retryable && exact_why.is_retryable;
+        let is_cut = why.is_cut || exact_why.is_cut;
+        Ok((exact, Cause { is_retryable, is_cut, ..exact_why }))
     }
 
     fn remove(&self) {

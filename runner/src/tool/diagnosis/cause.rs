@@ -16,11 +16,13 @@ use crate::tool::diagnosis::verdict::{Block, Verdict};
 pub(crate) struct Cause {
     /// `transient` only if every error is.
     pub(crate) class: Class,
-    /// Whether every error is transient.
+    /// Whether every error is transient, and known completely.
     pub(crate) is_retryable: bool,
     /// The first error of the class, on one line, and the rule that knows it.
     pub(crate) error: String,
     pub(crate) rule: Option<String>,
+    /// Whether bytes, a plan or a state do not match. Such errors are of the class `config`, too.
+    pub(crate) is_integrity: bool,
     /// Why the state could not be locked, if that is the failure, and it is not that another process holds the lock.
     pub(crate) lock_reason: Option<Class>,
     /// What exists although it was to be created.
@@ -31,6 +33,8 @@ pub(crate) struct Cause {
     pub(crate) killed: Killed,
     /// How many of the errors are transient, and how many there are.
     pub(crate) transient: (u64, u64),
+    /// Whether an error has more text than is kept.
+    pub(crate) is_cut: bool,
 }
 
 impl Cause {
@@ -39,16 +43,21 @@ impl Cause {
         let Verdict { is_retryable, ref blocks, .. } = *verdict;
         let class = verdict.deciding();
         let decides = blocks.iter().find(|block| block.class == class);
+        let rule = decides.and_then(|block| block.rule);
         Self {
             class,
             is_retryable,
             error: decides.map(|block| block.error.to_string()).unwrap_or_default(),
-            rule: decides.and_then(|block| Some(block.rule?.id.clone())),
+            rule: rule.map(|rule| rule.id.clone()),
+            is_integrity: rule.is_some_and(|rule| {
+                rule.is_builtin("integrity-checksum") || rule.is_builtin("integrity-state")
+            }),
             lock_reason: decides.and_then(Block::lock_reason).map(|rule| rule.class),
             existing: ExistingObjects::of(verdict),
             wait: blocks.iter().filter_map(wait).max(),
             killed: Killed::Unknown,
             transient: (verdict.count() - verdict.stopping(), verdict.count()),
+            is_cut: verdict.is_cut,
         }
     }
 
@@ -59,7 +68,7 @@ impl Cause {
         if let Killed::Yes(_) = killed {
             self.is_retryable = false;
             if matches!(self.class, Class::Transient | Class::Config) {
-                (self.class, self.rule) = (Class::Unknown, None);
+                (self.class, self.rule, self.is_integrity) = (Class::Unknown, None, false);
             }
         }
     }
@@ -74,14 +83,19 @@ impl Cause {
 }
 
 impl Cause {
-    /// Why the step is not run again although some of its errors are transient.
-    pub(crate) fn mixed(&self) -> Option<String> {
+    /// Why the step is not run again although some of its errors, or all of them, are transient.
+    pub(crate) fn refusal(&self) -> Option<String> {
         let (transient, count) = self.transient;
-        if transient == 0 || transient == count {
-            return None;
-        }
         let rule = self.rule.as_deref().unwrap_or("no rule");
         let Self { class, error, .. } = self;
+        if transient == 0 || transient == count {
+            return (transient > 0 && self.is_cut).then(|| {
+                format!(
+                    "the text of an error is longer than what is kept, and the rest may be another error: {class} ({rule}): \
+                     {error}"
+                )
+            });
+        }
         Some(format!(
             "{transient} of {count} errors are transient, but not this one: {class} ({rule}): {error}"
         ))
@@ -186,7 +200,7 @@ mod tests {
         assert_eq!((found.class, found.is_retryable), (Class::Auth, false));
         assert_eq!(found.rule.as_deref(), Some("http-403"));
         assert_eq!(
-            found.mixed().unwrap(),
+            found.refusal().unwrap(),
             "1 of 2 errors are transient, but not this one: auth (http-403): reading: 403 Forbidden"
         );
     }
@@ -197,9 +211,9 @@ mod tests {
         let found = cause(&["503 Service Unavailable", "the frobnicator is out of blue"]);
         assert_eq!((found.class, found.is_retryable), (Class::Unknown, false));
         assert_eq!(found.error, "the frobnicator is out of blue");
-        assert!(found.mixed().unwrap().contains("unknown (no rule): the frobnicator"));
+        assert!(found.refusal().unwrap().contains("unknown (no rule): the frobnicator"));
         for one in ["503 Service Unavailable", "the frobnicator is out of blue"] {
-            assert_eq!(cause(&[one]).mixed(), None);
+            assert_eq!(cause(&[one]).refusal(), None);
         }
     }
 }

@@ -12,6 +12,8 @@ use crate::tool::diagnosis::verdict::{Block, Verdict};
 /// Characters of a matched text that are shown.
 const MAX_MATCHED: usize = 200;
 
+const CUT: &str = "the text of an error is longer than what is kept: the run is not retried";
+
 /// `classify --json`
 #[derive(Serialize)]
 struct Document<'a> {
@@ -169,6 +171,7 @@ fn together(verdict: &Verdict<'_>) -> String {
                 "lock, config, quota, already_exists, auth, interrupted, transient, unknown";
             let class = verdict.class;
             let retry = match stopping {
+                0 if verdict.is_cut => CUT.to_owned(),
                 0 => "all of them are transient: the run may be retried".to_owned(),
                 _ => format!("{stopping} of them are not transient: the run is not retried"),
             };
@@ -176,6 +179,7 @@ fn together(verdict: &Verdict<'_>) -> String {
         }
     }
     match stopping {
+        0 if verdict.is_cut => CUT.to_owned(),
         0 => "the error is transient: the run may be retried".to_owned(),
         _ => "the error is not transient: the run is not retried".to_owned(),
     }

@@ -31,6 +31,13 @@ pub(crate) struct Rule {
     pub(crate) is_users: bool,
 }
 
+impl Rule {
+    /// Whether it is the runner's own rule with this ID: one of the user may have the same.
+    pub(super) fn is_builtin(&self, id: &str) -> bool {
+        !self.is_users && self.id == id
+    }
+}
+
 /// That the text names the ID with which the resource is imported, in the pattern's group `id`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]

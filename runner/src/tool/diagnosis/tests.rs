@@ -10,6 +10,7 @@ use crate::tool::diagnosis::rules::Rules;
 use crate::tool::diagnosis::verdict::Verdict;
 
 mod corpus;
+mod whole;
 
 /// To compile the rules takes a second.
 static RULES: LazyLock<Rules> = LazyLock::new(|| Rules::load(None).unwrap());

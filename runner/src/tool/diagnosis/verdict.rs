@@ -16,8 +16,10 @@ const MAX_BLOCKS: usize = 500;
 #[derive(Debug)]
 pub(crate) struct Verdict<'a> {
     pub(crate) class: Class,
-    /// Whether every error is transient. One of any other class stops a retry.
+    /// Whether every error is transient. One of any other class stops a retry, and one whose text is cut.
     pub(crate) is_retryable: bool,
+    /// Whether an error has more text than is kept. Then none of them is known to be transient.
+    pub(crate) is_cut: bool,
     /// In the order of the output.
     pub(crate) blocks: Vec<Block<'a>>,
     /// How many further errors of each class there are.
@@ -56,7 +58,9 @@ impl<'a> Verdict<'a> {
     pub(crate) fn read(output: impl BufRead, rules: &'a Rules) -> io::Result<Self> {
         let mut found = Found::new(MAX_BLOCKS);
         let mut unlisted = BTreeMap::new();
+        let mut is_cut = false;
         each_error(output, |error| {
+            is_cut |= error.diagnostic.is_cut;
             let Some(further) = found.add(error) else { return };
             let is_generic = further.is_generic();
             let block = Block::new(further.diagnostic, rules);
@@ -64,7 +68,8 @@ impl<'a> Verdict<'a> {
                 *unlisted.entry(block.class).or_default() += 1;
             }
         })?;
-        Ok(Self::new(found.errors, unlisted, rules))
+        let verdict = Self::new(found.errors, unlisted, rules);
+        Ok(Self { is_cut, is_retryable: verdict.is_retryable && !is_cut, ..verdict })
     }
 
     fn new(errors: Vec<Reported>, unlisted: BTreeMap<Class, u64>, rules: &'a Rules) -> Self {
@@ -82,7 +87,7 @@ impl<'a> Verdict<'a> {
         let class = classes().min().unwrap_or(Class::Unknown);
         let is_retryable =
             classes().next().is_some() && classes().all(|class| class == Class::Transient);
-        Self { class, is_retryable, blocks, unlisted }
+        Self { class, is_retryable, is_cut: false, blocks, unlisted }
     }
 
     /// The class that decides what happens next: an error that no rule knows comes before a transient one, as it stops the
@@ -174,14 +179,14 @@ impl<'a> Block<'a> {
         let is_refused =
             |text: &str| ["acquiring", "Error locking"].iter().any(|word| text.contains(word));
         let is_held = self.others.iter().any(|rule| rule.class == Class::Lock);
-        if self.rule?.id != "state-lock"
+        if !self.rule?.is_builtin("state-lock")
             || is_held
             || !self.matched.as_deref().is_some_and(is_refused)
         {
             return None;
         }
         // `try-again` also knows what a system says of a file that is locked: `resource temporarily unavailable`.
-        let mut others = self.others.iter().filter(|rule| rule.id != "try-again");
+        let mut others = self.others.iter().filter(|rule| !rule.is_builtin("try-again"));
         others.find(|rule| matches!(rule.class, Class::Auth | Class::Transient)).copied()
     }
 }

@@ -29,6 +29,9 @@ pub(crate) struct Diagnostic {
     /// The terragrunt unit, where several ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) unit: Option<String>,
+    /// Whether it has more text than is kept: the rest may be another error.
+    #[serde(skip)]
+    pub(crate) is_cut: bool,
 }
 
 impl Diagnostic {
@@ -90,10 +93,9 @@ impl Diagnostic {
     pub(super) fn is_same(&self, other: &Self) -> bool {
         let place = |this: &Self| (this.file.clone(), this.line);
         // Terragrunt repeats an error without its detail, and with its text on one line.
-        let detail = self.detail == other.detail
-            || self.detail.is_empty()
+        let detail = self.detail.is_empty()
             || other.detail.is_empty()
-            || self.address == other.address && self.file.is_some();
+            || self.detail.split_whitespace().eq(other.detail.split_whitespace());
         self.summary == other.summary && place(self) == place(other) && detail
     }
 }

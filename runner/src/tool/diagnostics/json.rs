@@ -77,6 +77,7 @@ pub(super) fn parse(line: &str, limit: usize) -> Option<JsonLine> {
             block: snippet.and_then(|snippet| snippet.context),
             address: address.filter(|address| !address.is_empty()),
             unit: None,
+            is_cut: summary.len().max(detail.len()) > limit,
         })));
     }
     if entry.tool_level.is_some() {
@@ -100,7 +101,7 @@ fn of_cut_line(line: &str, limit: usize) -> Option<JsonLine> {
     let end = text.find("\",\"").unwrap_or(text.len()).min(limit);
     let text = clipped(text, end).trim_end_matches('\\');
     let summary = serde_json::from_str(&format!("\"{text}\"")).unwrap_or_else(|_| text.to_owned());
-    Some(JsonLine::Error(Box::new(Diagnostic { summary, ..Diagnostic::default() })))
+    Some(JsonLine::Error(Box::new(Diagnostic { summary, is_cut: true, ..Diagnostic::default() })))
 }
 
 /// The lines of a text that are not empty.

@@ -212,6 +212,12 @@ impl Stream {
                 return;
             }
             line = line.strip_prefix("  ").unwrap_or(line);
+            // How the tool ended is no part of its last error.
+            if line.starts_with("exit status ")
+                && self.open.as_ref().is_some_and(Open::is_after_empty)
+            {
+                return self.close();
+            }
         }
         let in_box = line.trim_start();
         if in_box == "╷" || in_box == "╵" {
@@ -283,14 +289,17 @@ impl Stream {
     }
 
     fn message(&mut self, text: &str) {
-        let summary = text::clipped(text.trim(), MAX_TEXT).to_owned();
-        self.done.push((Rank::Message, Diagnostic { summary, ..Diagnostic::default() }));
+        let text = text.trim();
+        let summary = text::clipped(text, MAX_TEXT).to_owned();
+        let is_cut = summary.len() < text.len();
+        self.done.push((Rank::Message, Diagnostic { summary, is_cut, ..Diagnostic::default() }));
     }
 
     fn close(&mut self) {
         let Some(mut open) = self.open.take().filter(|open| !open.ignored) else { return };
         let of_old_kind = open.diagnostic.is_generic();
-        let errors = if of_old_kind { text::old_errors(&open.detail) } else { Vec::new() };
+        let mut errors = if of_old_kind { text::old_errors(&open.detail) } else { Vec::new() };
+        errors.iter_mut().for_each(|error| error.is_cut = open.diagnostic.is_cut);
         if errors.is_empty() {
             open.diagnostic.detail = text::unwrapped(&open.detail);
             self.done.push((Rank::Block, open.diagnostic));
@@ -314,6 +323,10 @@ impl Open {
         self.part != Part::Detail || !self.diagnostic.summary.contains("provisioner error")
     }
 
+    fn is_after_empty(&self) -> bool {
+        self.empty_lines > 0
+    }
+
     fn add(&mut self, line: &str) {
         let line = line.trim_end();
         self.empty_lines = if line.is_empty() { self.empty_lines + 1 } else { 0 };
@@ -335,7 +348,9 @@ impl Open {
                     summary.push(' ');
                 }
                 let room = MAX_TEXT.saturating_sub(summary.len());
-                summary.push_str(text::clipped(line.trim(), room));
+                let kept = text::clipped(line.trim(), room);
+                summary.push_str(kept);
+                self.diagnostic.is_cut |= kept.len() < line.trim().len();
             }
             (Part::Summary | Part::Place, Some(location)) => {
                 self.part = Part::Place;
@@ -353,11 +368,13 @@ impl Open {
 
     fn add_detail(&mut self, line: &str) {
         self.part = Part::Detail;
-        let line = text::clipped(line, MAX_TEXT.saturating_sub(self.size));
-        self.size += line.len() + 1;
+        let kept = text::clipped(line, MAX_TEXT.saturating_sub(self.size));
+        self.size += kept.len() + 1;
         if self.size <= MAX_TEXT {
-            self.detail.push(line.to_owned());
+            self.detail.push(kept.to_owned());
         }
+        self.diagnostic.is_cut |=
+            kept.len() < line.len() || self.size > MAX_TEXT && !line.is_empty();
     }
 
     /// Whether the place of the error is not known yet, and this is one.
