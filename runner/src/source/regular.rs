@@ -87,6 +87,17 @@ pub(crate) fn check_named(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// The beginning of a regular file that the user names, at most so many bytes. A link is followed. `None`: it is no regular
+/// file. A pipe can be read only once, by the program that needs it.
+pub(crate) fn beginning(path: &Path, limit: u64) -> io::Result<Option<Vec<u8>>> {
+    if !fs::metadata(path)?.is_file() {
+        return Ok(None);
+    }
+    let mut bytes = Vec::new();
+    open_followed(path)?.take(limit).read_to_end(&mut bytes)?;
+    Ok(Some(bytes))
+}
+
 /// Reads a small regular file.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
@@ -138,6 +149,11 @@ mod tests {
             open_followed(&path(name)).unwrap_err();
         }
         open_followed(&path("link")).unwrap();
+        for name in ["pipe", "device", "link-to-pipe", "."] {
+            assert_eq!(beginning(&path(name), 9).unwrap(), None, "{name}");
+        }
+        assert_eq!(beginning(&path("link"), 2).unwrap().unwrap(), b"te");
+        beginning(&path("missing"), 9).unwrap_err();
         assert_eq!(read_text(&path("file")).unwrap(), "text");
         assert_eq!(unless_missing(read_text(&path("missing"))).unwrap(), None);
         unless_missing(read_text(&path("device"))).unwrap_err();

@@ -82,7 +82,6 @@ fn what_is_certain_to_fail_is_refused() {
     let json = r#"{"resource": {"aws_vpc": {"v": {}}}}"#;
     let external = r#"{"type": "external_account", "credential_source": {"file": "TOKEN"}}"#;
     let oidc = ("ARM_USE_OIDC", "true");
-    let kubernetes = "resource \"kubernetes_namespace\" \"n\" {}\n";
     let kubernetes_backend =
         "terraform {\n  backend \"kubernetes\" {\n    secret_suffix = \"s\"\n  }\n}\n";
     let expired = token(-3600);
@@ -110,7 +109,6 @@ fn what_is_certain_to_fail_is_refused() {
         ),
         ("main.tf", google, &[("GOOGLE_APPLICATION_CREDENTIALS", "/no")], "/no: it does not exist"),
         ("main.tf", gcs, &[("GOOGLE_APPLICATION_CREDENTIALS", "EXTERNAL")], "credential_source"),
-        ("main.tf", kubernetes, &[kube], "the token in KUBE_TOKEN expired at"),
         ("main.tf", kubernetes_backend, &[kube], "the backend kubernetes uses it"),
     ] {
         let sandbox = sandbox("");
@@ -193,6 +191,18 @@ fn what_is_not_certain_is_a_warning_at_most() {
             }
             None => assert_eq!(warnings, [""; 0], "{main} {variables:?}"),
         }
+    }
+}
+
+/// A plan may ask the cluster nothing.
+#[test]
+fn expired_token_of_a_provider_of_kubernetes_is_a_warning() {
+    for kind in ["kubernetes_namespace", "helm_release"] {
+        let sandbox = sandbox(&format!("resource \"{kind}\" \"x\" {{}}\n"));
+        let ended = plan(&sandbox, "", &[("KUBE_TOKEN", &token(-3600))], &[]);
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+        let warning = "WARN the token in KUBE_TOKEN expired at";
+        assert!(ended.stderr.contains(warning), "{}", ended.stderr);
     }
 }
 
@@ -331,5 +341,73 @@ async fn credentials_that_expire_before_the_usual_end_are_a_warning() {
         assert_eq!(ended.code, 0, "{}", ended.stderr);
         let warning = "and the last runs of this layer took 50 min";
         assert_eq!(ended.stderr.contains(warning), is_warned, "{seconds}: {}", ended.stderr);
+    }
+}
+
+/// Its own backend is not used.
+#[test]
+fn backend_of_a_called_module_does_not_count() {
+    let sandbox = sandbox("module \"m\" {\n  source = \"./m\"\n}\n");
+    sandbox.write("m/main.tf", S3);
+    let variables = [("AWS_WEB_IDENTITY_TOKEN_FILE", "TOKEN"), ROLE];
+    let ended = plan(&sandbox, &token(-3600), &variables, &[]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert!(!ended.stderr.contains("expired at"), "{}", ended.stderr);
+}
+
+/// The tool and its providers run there.
+#[test]
+fn relative_files_are_those_of_the_directory_of_the_module() {
+    let sandbox = sandbox("");
+    sandbox.write("code/main.tf", AWS);
+    sandbox.write("code/aws", "[profile ops]\n");
+    sandbox.write("code/fresh", &token(3600));
+    for (variables, text) in [
+        (&[("AWS_PROFILE", "ops"), ("AWS_CONFIG_FILE", "aws"), NO_METADATA][..], ""),
+        (&[("AWS_PROFILE", "no"), ("AWS_CONFIG_FILE", "aws"), NO_METADATA], "code/aws and "),
+        (&[("AWS_WEB_IDENTITY_TOKEN_FILE", "fresh"), ROLE], ""),
+        (&[("AWS_WEB_IDENTITY_TOKEN_FILE", "none"), ROLE], "code/none: it does not exist"),
+    ] {
+        let ended = plan(&sandbox, "", variables, &["code"]);
+        let code = if text.is_empty() { 0 } else { 5 };
+        assert_eq!(ended.code, code, "{variables:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains(text), "{text}: {}", ended.stderr);
+        assert!(!ended.stderr.contains("WARN"), "{}", ended.stderr);
+    }
+}
+
+/// What a setting is computed to be is not known before the tool runs.
+#[test]
+fn services_are_asked_with_the_settings_of_the_provider_or_not_at_all() {
+    let ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}";
+    let aws = |settings: &str| format!("{AWS}provider \"aws\" {{\n  {settings}\n}}\n");
+    let of_vault = |settings: &str| {
+        format!("resource \"vault_mount\" \"m\" {{}}\nprovider \"vault\" {{\n  {settings}\n}}\n")
+    };
+    for (main, sent) in [
+        (aws(""), "/eu-west-1/sts/aws4_request"),
+        (aws("region = \"us-gov-west-1\""), "/us-gov-west-1/sts/aws4_request"),
+        (aws("region = var.region"), ""),
+        (of_vault(""), "x-vault-namespace: n"),
+        (of_vault("namespace = \"team\""), "x-vault-namespace: team"),
+        (of_vault("namespace = var.namespace"), ""),
+        (of_vault("address = var.address"), ""),
+    ] {
+        let sandbox = sandbox(&main);
+        let (url, requests) = service(ok);
+        let variables = [
+            ("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE"),
+            ("AWS_SECRET_ACCESS_KEY", "hunter2"),
+            ("AWS_REGION", "eu-west-1"),
+            ("AWS_ENDPOINT_URL_STS", &*url),
+            ("VAULT_ADDR", &*url),
+            ("VAULT_TOKEN", "hvs.hunter2"),
+            ("VAULT_NAMESPACE", "n"),
+        ];
+        let ended = plan(&sandbox, "", &variables, &["--preflight", "online"]);
+        assert_eq!(ended.code, 0, "{main}: {}", ended.stderr);
+        let requests = requests.lock().unwrap();
+        assert!(requests.contains(sent), "{main}: {requests}");
+        assert_eq!(requests.is_empty(), sent.is_empty(), "{main}: {requests}");
     }
 }

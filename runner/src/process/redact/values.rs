@@ -1,14 +1,13 @@
 //! Values that are secrets, and values that only look like secrets by their name.
 
-use std::io::{self, Read as _};
 use std::path::Path;
 
-use fs_err as fs;
 use secrecy::SecretSlice;
 use serde_json::Value;
 use url::Url;
 
 use crate::process::url_secrets;
+use crate::source::regular;
 
 /// No file with a secret is larger.
 const MAX_FILE: u64 = 1 << 20;
@@ -113,7 +112,7 @@ fn of_one_url(name: &str, text: &str) -> Vec<Secret> {
 /// The secrets in a file: fields of a JSON document, settings, or the text.
 pub(crate) fn of_file(path: &Path) -> Vec<Secret> {
     let name = path.display().to_string();
-    match read(path) {
+    match regular::beginning(path, MAX_FILE) {
         Ok(Some(contents)) => of_contents(&name, &contents),
         // A pipe can be read only once, by the program that needs it.
         Ok(None) => Vec::new(),
@@ -133,16 +132,6 @@ fn of_contents(name: &str, contents: &[u8]) -> Vec<Secret> {
         return of_value(name, contents);
     }
     secrets
-}
-
-/// The contents of a regular file.
-fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    if !fs::metadata(path)?.is_file() {
-        return Ok(None);
-    }
-    let mut contents = Vec::new();
-    fs::File::open(path)?.take(MAX_FILE).read_to_end(&mut contents)?;
-    Ok(Some(contents))
 }
 
 /// All texts of a document; only those of secret fields, unless `is_secret`.

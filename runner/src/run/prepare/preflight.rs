@@ -1,6 +1,7 @@
 //! Examines the credentials before init. What a finding means is decided in [`crate::tool::preflight`].
 
 use std::ffi::{OsStr, OsString};
+use std::path::Path;
 use std::time::Duration;
 
 use datastore_api::{ArtifactName, Client, File, Name, RunKey};
@@ -49,10 +50,12 @@ impl Run<'_> {
             return Ok(());
         }
         let configuration = configuration(prepared).await?;
+        let dir = prepared.workspace.dir.clone();
         let question = Question {
             configuration: &configuration,
             variables: &self.environment.credentials,
             home: self.environment.home.as_deref(),
+            dir: &dir,
             now: Timestamp::now(),
             is_targeted: self.is_targeted(prepared.installed.tool),
             has_backend_arguments: self
@@ -65,8 +68,8 @@ impl Run<'_> {
         self.refuse_or_warn(findings, question.now).await?;
         if !job.burrito && preflight::ask_metadata_service(&question).await {
             let line = format!(
-                "nothing supplies AWS credentials but the metadata service of EC2, which is silent: {METADATA_DISABLED}=true for \
-                 {}, so that it does not wait for it",
+                "the only possible source of AWS credentials is the EC2 metadata service, which does not respond: {} is run with \
+                 {METADATA_DISABLED}=true, so that it does not wait for it",
                 prepared.installed.tool
             );
             tracing::info!("{line}");
@@ -174,8 +177,8 @@ async fn configuration(prepared: &Prepared) -> Result<Configuration, RunError> {
     let dir = prepared.workspace.dir.clone();
     let read = move || {
         let mut configuration = Configuration::default();
-        for (_, file) in references::named(&dir, &Called::new())? {
-            configuration.add(&file);
+        for (name, file) in references::named(&dir, &Called::new())? {
+            configuration.add(&file, name.parent() == Some(Path::new("")));
         }
         Ok::<_, std::io::Error>(configuration)
     };

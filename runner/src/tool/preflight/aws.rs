@@ -1,13 +1,13 @@
 //! Credentials of AWS, in the order in which its SDKs look for them: keys in variables, a web identity, a profile, a
 //! container's service, the metadata service.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use fs_err as fs;
 use jiff::Timestamp;
 use reqwest::Client;
 
+use crate::source::regular;
 use crate::tool::preflight::expiry::Expiry;
 use crate::tool::preflight::findings::Findings;
 use crate::tool::preflight::question::{Question, User};
@@ -37,9 +37,11 @@ const CONTAINER: [&str; 2] =
     ["AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI"];
 const EXPIRATIONS: [&str; 3] =
     ["AWS_CREDENTIAL_EXPIRATION", "AWS_CREDENTIALS_EXPIRATION", "AWS_SESSION_EXPIRATION"];
+/// A larger file of profiles is not read to its end.
+const MAX_FILE: u64 = 1 << 20;
 /// How long the metadata service may take.
 const METADATA_LIMIT: Duration = Duration::from_secs(1);
-/// The variable that has tools not ask it.
+/// The variable that tells tools not to query the metadata service.
 pub(crate) const METADATA_DISABLED: &str = "AWS_EC2_METADATA_DISABLED";
 
 /// The providers and the backend that use these credentials.
@@ -106,18 +108,20 @@ fn profile_files(question: &Question<'_>) -> Option<[PathBuf; 2]> {
 }
 
 /// A path of a variable. `~` is the home directory.
-pub(super) fn expanded(question: &Question<'_>, path: &str) -> Option<PathBuf> {
+fn expanded(question: &Question<'_>, path: &str) -> Option<PathBuf> {
     match path.strip_prefix("~/") {
         Some(rest) => Some(question.home?.join(rest)),
-        None => Some(PathBuf::from(path)),
+        None => Some(question.file(path)),
     }
 }
 
 /// Whether one of the files has this profile. What cannot be read may have it.
 fn has_profile(files: &[PathBuf; 2], profile: &str) -> bool {
-    files.iter().any(|file| match fs::read(file) {
+    files.iter().any(|file| match regular::beginning(file, MAX_FILE) {
         Err(error) => error.kind() != std::io::ErrorKind::NotFound,
-        Ok(bytes) => String::from_utf8_lossy(&bytes).lines().any(|line| {
+        Ok(None) => true,
+        Ok(Some(bytes)) if bytes.len() as u64 == MAX_FILE => true,
+        Ok(Some(bytes)) => String::from_utf8_lossy(&bytes).lines().any(|line| {
             let name = line.trim_start_matches('\u{feff}').trim().strip_prefix('[');
             let name = name.and_then(|name| name.split(']').next()).unwrap_or_default().trim();
             let name = name
@@ -137,7 +141,7 @@ fn examine_tokens(question: &Question<'_>, user: &User<'_>, findings: &mut Findi
         let is_certain = user.is_started && question.variable("AWS_ROLE_ARN").is_some();
         examine_token_file(
             "AWS_WEB_IDENTITY_TOKEN_FILE",
-            Path::new(file),
+            file,
             (question, user),
             is_certain,
             findings,
@@ -153,7 +157,7 @@ fn examine_tokens(question: &Question<'_>, user: &User<'_>, findings: &mut Findi
         let files = profile_files(question);
         let is_certain =
             user.is_started && files.is_some_and(|files| !files.iter().any(|file| file.exists()));
-        examine_token_file(name, Path::new(file), (question, user), is_certain, findings);
+        examine_token_file(name, file, (question, user), is_certain, findings);
     }
 }
 
@@ -213,4 +217,29 @@ pub(crate) async fn ask_metadata_service(question: &Question<'_>) -> bool {
     let first = client.get(format!("{endpoint}/latest/meta-data/")).send();
     let (token, first) = tokio::join!(token, first);
     token.is_err() && first.is_err()
+}
+
+#[cfg(test)]
+mod tests {
+    use fs_err as fs;
+
+    use super::*;
+
+    /// To open a pipe could block forever, and to read it would take its contents from the tool.
+    #[test]
+    fn profile_may_be_in_a_file_that_is_not_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        nix::unistd::mkfifo(&at("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        fs::File::create(at("large")).unwrap().set_len(MAX_FILE + 1).unwrap();
+        fs::write(at("file"), "[profile ops]\n").unwrap();
+        for (file, expected) in
+            [("pipe", true), ("large", true), ("file", false), ("missing", false), (".", true)]
+        {
+            let files = [at(file), at("missing")];
+            let (sender, receiver) = std::sync::mpsc::channel();
+            std::thread::spawn(move || sender.send(has_profile(&files, "no")));
+            assert_eq!(receiver.recv_timeout(Duration::from_secs(5)), Ok(expected), "{file}");
+        }
+    }
 }

@@ -1,7 +1,5 @@
 //! Credentials of Azure: tokens of `OpenID` Connect, which its providers and its backend exchange.
 
-use std::path::Path;
-
 use crate::tool::preflight::findings::Findings;
 use crate::tool::preflight::question::{Question, User};
 use crate::tool::preflight::token::{examine_token, examine_token_file};
@@ -51,13 +49,7 @@ pub(super) fn examine(question: &Question<'_>, findings: &mut Findings) {
             match (question.variable(name), token) {
                 // Where both are set, they must be the same.
                 (Some(file), _) => {
-                    examine_token_file(
-                        name,
-                        Path::new(file),
-                        (question, &user),
-                        is_certain,
-                        findings,
-                    );
+                    examine_token_file(name, file, (question, &user), is_certain, findings);
                 }
                 (None, Some(token)) => {
                     let what = "the token in ARM_OIDC_TOKEN";
@@ -70,7 +62,7 @@ pub(super) fn examine(question: &Question<'_>, findings: &mut Findings) {
         if is_on(question, &user, "use_aks_workload_identity", "ARM_USE_AKS_WORKLOAD_IDENTITY")
             && let Some(file) = question.variable(name)
         {
-            examine_token_file(name, Path::new(file), (question, &user), is_certain, findings);
+            examine_token_file(name, file, (question, &user), is_certain, findings);
         }
     }
 }

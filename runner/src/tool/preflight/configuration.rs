@@ -66,8 +66,16 @@ pub(crate) struct Configuration {
 }
 
 impl Configuration {
-    /// Adds a file of the root module, or of one that it calls by a path.
-    pub(crate) fn add(&mut self, file: &Path) {
+    /// Adds a file of the root module, or of one that it calls by a path: the backend of that is not used.
+    pub(crate) fn add(&mut self, file: &Path, is_of_root: bool) {
+        let backends = self.backends.len();
+        self.add_file(file);
+        if !is_of_root {
+            self.backends.truncate(backends);
+        }
+    }
+
+    fn add_file(&mut self, file: &Path) {
         let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let (name, is_json) = match name.strip_suffix(".json") {
             Some(name) => (name, true),
@@ -215,7 +223,7 @@ mod tests {
         let mut configuration = Configuration::default();
         for (name, text) in files {
             fs_err::write(dir.path().join(name), text).unwrap();
-            configuration.add(&dir.path().join(name));
+            configuration.add(&dir.path().join(name), true);
         }
         configuration
     }

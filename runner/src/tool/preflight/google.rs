@@ -3,8 +3,6 @@
 //! The provider asks for an access token at its first call only, and a plan may need none. So an expired token is certain to
 //! fail only for the backend, which reads the state.
 
-use std::path::Path;
-
 use serde_json::Value;
 
 use crate::tool::preflight::findings::Findings;
@@ -29,9 +27,8 @@ pub(super) fn examine(question: &Question<'_>, findings: &mut Findings) {
         if user.has_any(&OWN) || question.is_any_set(&FIRST) {
             continue;
         }
-        let path = Path::new(file);
-        let Ok(text) = jwt::read(path) else {
-            examine_token_file(NAME, path, (question, &user), user.is_started, findings);
+        let Ok(text) = jwt::read(&question.file(file)) else {
+            examine_token_file(NAME, file, (question, &user), user.is_started, findings);
             continue;
         };
         let credentials = serde_json::from_str::<Value>(&text).unwrap_or_default();
@@ -41,9 +38,9 @@ pub(super) fn examine(question: &Question<'_>, findings: &mut Findings) {
         if credentials["type"] == "external_account"
             && let Some(token) = source["file"].as_str().filter(|_| is_text)
         {
-            let is_certain = user.is_started && user.name.starts_with("the backend");
+            let is_certain = user.is_started && user.is_backend;
             let what = format!("{NAME}, credential_source.file");
-            examine_token_file(&what, Path::new(token), (question, &user), is_certain, findings);
+            examine_token_file(&what, token, (question, &user), is_certain, findings);
         }
     }
 }

@@ -1,13 +1,14 @@
 //! The expiry of a JSON web token. Its signature is not verified: the service that gets it does that.
 
-use std::io::{self, Read as _};
+use std::io;
 use std::path::Path;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use fs_err as fs;
 use jiff::Timestamp;
 use serde_json::Value;
+
+use crate::source::regular;
 
 /// No token is larger.
 const MAX_TOKEN: u64 = 1 << 20;
@@ -36,12 +37,9 @@ pub(super) fn is_expired(expires: Timestamp, now: Timestamp) -> bool {
 
 /// The text of a token's file.
 pub(super) fn read(file: &Path) -> io::Result<String> {
-    if !fs::metadata(file)?.is_file() {
-        return Err(io::Error::other("it is not a file"));
-    }
-    let mut text = String::new();
-    fs::File::open(file)?.take(MAX_TOKEN).read_to_string(&mut text)?;
-    Ok(text)
+    let bytes = regular::beginning(file, MAX_TOKEN)?;
+    let bytes = bytes.ok_or_else(|| io::Error::other("it is not a file"))?;
+    String::from_utf8(bytes).map_err(|_| io::Error::other("it is not UTF-8"))
 }
 
 #[cfg(test)]

@@ -27,7 +27,9 @@ async fn ask_sts(question: &Question<'_>, ca_file: Option<&Path>) -> Findings {
     let mut findings = Findings::default();
     let users = aws::users(question);
     let user = users.iter().find(|user| {
-        !user.has_any(&["endpoints", "endpoint", "sts_endpoint"]) && aws::uses_variables(user)
+        !user.has_any(&["endpoints", "endpoint", "sts_endpoint", "sts_region"])
+            && !user.is_computed("region")
+            && aws::uses_variables(user)
     });
     let Some(user) = user else { return findings };
     let Some((what, request)) = sts_request(question, user.literal("region")) else {
@@ -83,11 +85,12 @@ fn element<'a>(body: &'a str, name: &str) -> Option<&'a str> {
 
 type MakeRequest = Box<dyn Fn(&Client) -> Result<RequestBuilder, String> + Send>;
 
-/// What is asked about, and the request. `None`: neither keys nor a web identity are in the variables.
+/// What is asked about, and the request. `None`: neither keys nor a web identity are in the variables, or it is not known which
+/// STS the provider asks.
 fn sts_request(question: &Question<'_>, region: Option<&str>) -> Option<(String, MakeRequest)> {
     let variables = ["AWS_REGION", "AWS_DEFAULT_REGION"];
-    let region = variables.iter().find_map(|name| question.variable(name)).or(region);
-    let url = endpoint(question, region);
+    let region = region.or_else(|| variables.iter().find_map(|name| question.variable(name)));
+    let url = endpoint(question, region)?;
     let region = region.unwrap_or("us-east-1").to_owned();
     let version = ("Version", "2011-06-15");
     if aws::has_keys(question) {
@@ -111,7 +114,7 @@ fn sts_request(question: &Question<'_>, region: Option<&str>) -> Option<(String,
         ));
     }
     let file = question.variable("AWS_WEB_IDENTITY_TOKEN_FILE")?;
-    let token = jwt::read(Path::new(file)).ok()?;
+    let token = jwt::read(&question.file(file)).ok()?;
     let session = question.variable("AWS_ROLE_SESSION_NAME").unwrap_or("plancha-preflight");
     let body = Serializer::new(String::new())
         .append_pair("Action", "AssumeRoleWithWebIdentity")
@@ -127,8 +130,8 @@ fn sts_request(question: &Question<'_>, region: Option<&str>) -> Option<(String,
     Some((format!("the token in {file} (AWS_WEB_IDENTITY_TOKEN_FILE)"), Box::new(make)))
 }
 
-/// The URL of STS.
-fn endpoint(question: &Question<'_>, region: Option<&str>) -> String {
+/// The URL of STS. `None`: a file of profiles may name the region, and each partition of AWS has an STS of its own.
+fn endpoint(question: &Question<'_>, region: Option<&str>) -> Option<String> {
     const NAMES: [&str; 3] = ["AWS_ENDPOINT_URL_STS", "AWS_STS_ENDPOINT", "AWS_ENDPOINT_URL"];
     let url = match (NAMES.iter().find_map(|name| question.variable(name)), region) {
         (Some(url), _) => url.to_owned(),
@@ -136,14 +139,43 @@ fn endpoint(question: &Question<'_>, region: Option<&str>) -> String {
             format!("https://sts.{region}.amazonaws.com.cn")
         }
         (None, Some(region)) => format!("https://sts.{region}.amazonaws.com"),
-        (None, None) => "https://sts.amazonaws.com".to_owned(),
+        (None, None) => return None,
     };
-    format!("{}/", url.trim_end_matches('/'))
+    Some(format!("{}/", url.trim_end_matches('/')))
 }
 
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
+
     use super::*;
+    use crate::tool::preflight::{Configuration, credentials};
+
+    /// The keys may be those of another partition of AWS, whose STS knows them.
+    #[test]
+    fn sts_is_not_asked_without_a_region() {
+        let credentials = |names: &[&str]| {
+            credentials(|name| names.contains(&name).then(|| "https://h".to_owned().into()))
+        };
+        let keys = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"];
+        for (more, region, is_asked) in [
+            (None, None, false),
+            (None, Some("us-gov-west-1"), true),
+            (Some("AWS_REGION"), None, true),
+            (Some("AWS_ENDPOINT_URL_STS"), None, true),
+        ] {
+            let question = Question {
+                configuration: &Configuration::default(),
+                variables: &credentials(&keys.into_iter().chain(more).collect::<Vec<_>>()),
+                home: None,
+                dir: Path::new("/"),
+                now: Timestamp::now(),
+                is_targeted: false,
+                has_backend_arguments: false,
+            };
+            assert_eq!(sts_request(&question, region).is_some(), is_asked, "{more:?} {region:?}");
+        }
+    }
 
     #[test]
     fn only_codes_of_sts_say_that_credentials_are_wrong() {

@@ -1,6 +1,6 @@
 //! What the credentials of a run depend on, and who uses them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
@@ -14,6 +14,8 @@ pub(crate) struct Question<'a> {
     /// The variables that providers and backends read.
     pub(crate) variables: &'a Credentials,
     pub(crate) home: Option<&'a Path>,
+    /// Where the tool and its providers run.
+    pub(crate) dir: &'a Path,
     pub(crate) now: Timestamp,
     /// Whether arguments may leave out some of the providers (`-target`).
     pub(crate) is_targeted: bool,
@@ -28,6 +30,8 @@ pub(super) struct User<'a> {
     pub(super) name: String,
     /// Its blocks. A provider may have several, or none.
     pub(super) blocks: Vec<&'a Settings>,
+    /// Whether it is the backend.
+    pub(super) is_backend: bool,
     /// Whether it is started for certain.
     pub(super) is_started: bool,
 }
@@ -36,6 +40,11 @@ impl User<'_> {
     /// Whether one of its blocks has one of these settings.
     pub(super) fn has_any(&self, names: &[&str]) -> bool {
         self.blocks.iter().any(|block| names.iter().any(|name| block.has(name)))
+    }
+
+    /// Whether a setting is there whose value is not known before the tool runs.
+    pub(super) fn is_computed(&self, name: &str) -> bool {
+        self.blocks.iter().any(|block| block.has(name) && block.literal(name).is_none())
     }
 
     /// The first literal value of a setting.
@@ -55,12 +64,14 @@ impl Question<'_> {
             is_used.then(|| User {
                 name: format!("the provider {name}"),
                 blocks,
+                is_backend: false,
                 is_started: is_started && configuration.is_complete() && !self.is_targeted,
             })
         };
         let backend = configuration.backend(backend).map(|settings| User {
             name: format!("the backend {backend}"),
             blocks: vec![settings],
+            is_backend: true,
             is_started: configuration.is_complete() && !self.has_backend_arguments,
         });
         providers.iter().filter_map(of_provider).chain(backend).collect()
@@ -69,6 +80,11 @@ impl Question<'_> {
     /// The value of a variable.
     pub(super) fn variable(&self, name: &str) -> Option<&str> {
         text(self.variables, name)
+    }
+
+    /// A file that a variable names, as the tool finds it.
+    pub(super) fn file(&self, path: &str) -> PathBuf {
+        self.dir.join(path)
     }
 
     pub(super) fn is_any_set(&self, names: &[&str]) -> bool {

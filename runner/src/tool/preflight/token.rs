@@ -1,7 +1,6 @@
 //! A token in a variable or in a file that a variable names.
 
 use std::io;
-use std::path::Path;
 
 use jiff::Timestamp;
 
@@ -13,15 +12,14 @@ use crate::tool::preflight::question::{Question, User};
 /// Examines the file of a token that a variable names.
 pub(super) fn examine_token_file(
     variable: &str,
-    file: &Path,
+    file: &str,
     (question, user): (&Question<'_>, &User<'_>),
     is_certain: bool,
     findings: &mut Findings,
 ) {
     const HINT: &str = "mount or write the token there, or unset the variable";
-    // The tool resolves a relative path in its own directory.
-    let is_certain = is_certain && file.is_absolute();
-    match jwt::read(file) {
+    let file = question.file(file);
+    match jwt::read(&file) {
         Ok(token) => examine_token(
             &format!("the token in {} ({variable})", file.display()),
             &token,
@@ -88,7 +86,9 @@ pub(super) fn examine_kubernetes(question: &Question<'_>, findings: &mut Finding
         if user.has_any(&["token"]) {
             continue;
         }
+        // The providers may ask nothing in a plan, the backend reads the state.
         let is_certain = user.is_started
+            && user.is_backend
             && user.blocks.len() <= 1
             && !user.has_any(&OTHERS)
             && !question.is_any_set(&OTHER_VARIABLES);

@@ -42,6 +42,9 @@ pub(super) async fn ask(question: &Question<'_>, ca_file: Option<&Path>) -> Find
     let mut findings = Findings::default();
     let users = question.users(&["vault"], "");
     let Some(user) = users.first().filter(|user| !user.has_any(&OWN)) else { return findings };
+    if user.is_computed("address") || user.is_computed("namespace") {
+        return findings;
+    }
     let (what, token) = match (question.variable("VAULT_TOKEN"), question.home) {
         (Some(token), _) => ("the token in VAULT_TOKEN".to_owned(), SecretString::from(token)),
         (None, Some(home)) => {

@@ -1,15 +1,14 @@
 //! Values of variables, as the command line, the environment and files have them: every text in them, and every long number.
 
 use std::collections::BTreeSet;
-use std::io::Read as _;
 use std::path::Path;
 
-use fs_err as fs;
 use hcl_edit::expr::{Expression, Object};
 use hcl_edit::template::Element;
 use serde_json::Value;
 
 use crate::process::redact::values::{Secret, add_fields, secret_unless_common};
+use crate::source::regular;
 
 /// Larger than any file with values in use.
 const MAX_FILE: u64 = 16 << 20;
@@ -61,14 +60,8 @@ fn warn(file: &Path) {
 
 /// The text of a plain file: a pipe can be read only once, by the tool.
 pub(super) fn text_of(file: &Path) -> Option<String> {
-    let read = || {
-        let mut bytes = Vec::new();
-        if fs::metadata(file)?.is_file() {
-            fs::File::open(file)?.take(MAX_FILE).read_to_end(&mut bytes)?;
-        }
-        Ok::<_, std::io::Error>(bytes)
-    };
-    let bytes = read().inspect_err(|error| tracing::debug!("{error}")).ok()?;
+    let read = regular::beginning(file, MAX_FILE);
+    let bytes = read.inspect_err(|error| tracing::debug!("{error}")).ok()?.unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
     Some(text.strip_prefix('\u{feff}').unwrap_or(&text).to_owned())
 }
