@@ -156,6 +156,9 @@ pub(crate) async fn run(
     };
     let mut file = OutputFile::create(log)?;
     let mut watch = Watch::new(limits, log, to)?;
+    // Nothing fails once the program runs: nobody would stop it.
+    let to = to.map(|path| Ok::<_, io::Error>((path, private_file(path)?))).transpose()?;
+    let following = log.follow(&file, screen)?;
     let started = Instant::now();
     let meter = Meter::new();
     let (mut child, capture) = {
@@ -164,10 +167,9 @@ pub(crate) async fn run(
         command.stdout(if to.is_some() { Stdio::piped() } else { file.stdio()? });
         let mut child = start(program, &mut command).await?;
         let capture = to.zip(child.stdout.take());
-        (child, capture.map(|(path, pipe)| Capture::new(pipe, path)).transpose()?)
+        (child, capture.map(|((path, file), pipe)| Capture::new(pipe, file, path)))
     };
     let group = Group::of(&child, program.forwards, signals);
-    let following = log.follow(&file, screen)?;
     meter.follow(group.id);
     let reached = watch.reached(&meter);
     let waited = meter.until(wait((&mut child, &file), &group, signals, reached, grace));
@@ -381,5 +383,33 @@ pub(crate) async fn output(program: &Program) -> io::Result<std::process::Output
             io::ErrorKind::TimedOut,
             format!("{} did not end within 10 s", program.path.display()),
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::redact::Redaction;
+
+    /// What does not start because of an error would run on without anybody who stops it.
+    #[tokio::test]
+    async fn a_program_starts_only_when_its_output_can_be_recorded() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = Log::create(dir.path().join("run.log"), &Redaction::default()).unwrap();
+        let program = Program {
+            path: "/bin/sh".into(),
+            args: vec!["-c".into(), "touch started; sleep 5".into()],
+            dir: dir.path().to_owned(),
+            env: Vec::new(),
+            without: &[],
+            lock: None,
+            forwards: false,
+        };
+        let (_sender, signals) = Signals::of_test();
+        let to = dir.path().join("missing/output");
+        let output = Output::Capture(&to, &log);
+        run(&program, output, &signals, &Limits::NONE, Duration::MAX).await.unwrap_err();
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert!(!dir.path().join("started").exists());
     }
 }

@@ -9,8 +9,6 @@ use fs_err::tokio::File;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::ChildStdout;
 
-use crate::process::log::private_file;
-
 /// A daemon of the program may hold the pipe open. Once the program has ended, copying stops when the pipe was empty for
 /// this time.
 const LATE: Duration = Duration::from_secs(2);
@@ -25,10 +23,10 @@ pub(super) struct Capture {
 }
 
 impl Capture {
-    pub(super) fn new(pipe: ChildStdout, path: &Path) -> io::Result<Self> {
-        let file = tokio::fs::File::from_std(private_file(path)?);
-        let file = File::from_parts(file, path);
-        Ok(Self { pipe, file, pieces: Cell::new(0), writing: Cell::new(false) })
+    /// `path` is that of the file.
+    pub(super) fn new(pipe: ChildStdout, file: std::fs::File, path: &Path) -> Self {
+        let file = File::from_parts(tokio::fs::File::from_std(file), path);
+        Self { pipe, file, pieces: Cell::new(0), writing: Cell::new(false) }
     }
 
     /// Copies while the program runs, and after its end until the pipe is empty. If a write fails, the pipe is closed,
