@@ -6,6 +6,7 @@ use std::path::Path;
 
 use fs_err as fs;
 use fs_err::os::unix::fs::OpenOptionsExt as _;
+use nix::unistd::truncate;
 
 use crate::process::redact::stream::Stream;
 use crate::process::url_secrets::Masking;
@@ -36,17 +37,22 @@ pub(super) fn mask(path: &Path, mut secrets: Stream) -> io::Result<()> {
 }
 
 /// Masks secrets in a file that has been masked before with fewer of them. It is changed in place, which needs no disk
-/// space; if that fails, the file ends where it is not masked.
+/// space; if that fails, the file ends where it is not masked, or is empty or removed.
 pub(super) fn mask_in_place(path: &Path, stream: impl Fn() -> Stream) -> io::Result<()> {
-    let file = fs::OpenOptions::new().read(true).write(true).open(path)?;
+    let open = || fs::OpenOptions::new().read(true).write(true).open(path);
+    let looked = open().and_then(|file| Ok((has_secrets(file.file(), stream())?, file)));
+    let file = match looked {
+        Ok((true, file)) => file,
+        Ok((false, _)) => return Ok(()),
+        Err(error) => {
+            // No file is opened for that: there may be too many already.
+            if truncate(path, 0).is_err() {
+                fs::remove_file(path)?;
+            }
+            return Err(error);
+        }
+    };
     let file = file.file();
-    let mut pieces = Pieces { file, stream: stream(), read: 0, masked: Vec::new() };
-    while pieces.next()? {
-        pieces.masked.clear();
-    }
-    if !pieces.stream.has_masked {
-        return Ok(());
-    }
     let mut pieces = Pieces { file, stream: stream(), read: 0, masked: Vec::new() };
     let mut written = 0;
     let mut write_on = || {
@@ -66,6 +72,15 @@ pub(super) fn mask_in_place(path: &Path, stream: impl Fn() -> Stream) -> io::Res
     let result: io::Result<()> = write_on();
     file.set_len(written)?;
     result
+}
+
+/// Whether something in a file is to be masked.
+fn has_secrets(file: &std::fs::File, stream: Stream) -> io::Result<bool> {
+    let mut pieces = Pieces { file, stream, read: 0, masked: Vec::new() };
+    while pieces.next()? {
+        pieces.masked.clear();
+    }
+    Ok(pieces.stream.has_masked)
 }
 
 /// A file that is read and masked piece by piece.

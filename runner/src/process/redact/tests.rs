@@ -228,6 +228,17 @@ fn a_file_is_masked_in_place() {
     redaction.mask_in_place(&dir.path().join("missing")).unwrap_err();
 }
 
+/// Nobody may read a file of which it is not known what is in it.
+#[test]
+fn a_file_that_cannot_be_masked_in_place_is_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.log");
+    // It can be opened, but neither read at an offset nor emptied.
+    nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    redaction(&["first-secret"]).mask_in_place(&path).unwrap_err();
+    assert!(path.symlink_metadata().is_err());
+}
+
 #[test]
 fn words_that_everybody_knows_are_masked_only_by_name() {
     let redaction = Redaction::default();
