@@ -57,7 +57,7 @@ async fn machine_that_is_ready_has_exit_code_0() {
             "datastore",
             &*format!("ok   datastore: {url} is ready, version {}", env!("CARGO_PKG_VERSION")),
         ),
-        ("token", "ok   token: PLANCHA_TOKEN has one; the datastore accepts it"),
+        ("token", "ok   token: a token is in PLANCHA_TOKEN; the datastore accepts it"),
         (
             "rights",
             "ok   rights: runs of the namespace default may be listed, and their files stored",
@@ -123,7 +123,13 @@ fn first_failed_check_decides_the_exit_code() {
         ),
         (datastore(none, refused), "x", 5, "token", "and the datastore refuses it: "),
         (datastore(none, forbidden), "x", 5, "rights", "may not be listed: "),
-        (datastore(none, forbidden), expired, 5, "token", "which expired at 2020-09-13T12:26:40Z"),
+        (
+            datastore(none, forbidden),
+            expired,
+            5,
+            "token",
+            "the token in PLANCHA_TOKEN expired at 2020-09-13T12:26:40Z",
+        ),
         (datastore(late, none), "x", 10, "clock", "warn clock: this machine is "),
         ("http://me:hunter2@127.0.0.1".to_owned(), "x", 8, "datastore", "has a user or password"),
     ] {
@@ -180,9 +186,36 @@ fn what_the_machine_lacks_is_named() {
     assert_eq!(ended.code, 8, "{}", ended.stdout);
     assert!(check(&ended, "repository").starts_with("fail repository: missing is not a directory"));
     assert!(check(&ended, "home").starts_with("warn home: /nonexistent is not a directory"));
-    let ended = run(&[], &["https://me:hunter2@127.0.0.1:1/x.git"]);
-    assert!(check(&ended, "repository").contains("not asked"), "{}", ended.stdout);
     let ended = run(&[], &["http://127.0.0.1:1/x.git"]);
     assert_eq!(ended.code, 6, "{}", ended.stdout);
     assert!(check(&ended, "repository").starts_with("fail repository: http://127.0.0.1:1/x.git: "));
+}
+
+/// Git would show it to every process, and the check to its reader.
+#[test]
+fn secrets_of_the_repositorys_url_are_neither_shown_nor_given_to_git() {
+    let sandbox = Sandbox::new(RUNNER);
+    sandbox
+        .write("git", "#!/bin/sh\necho \"git $*\" >> \"$HOME/calls\"\necho git version 2.50.0\n");
+    let git = sandbox.path("bin/git");
+    std::fs::copy(sandbox.work().join("git"), &git).unwrap();
+    std::fs::set_permissions(&git, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    for (url, text) in [
+        ("https://hunter2@github.com/o/r.git", "https://github.com/o/r.git answers"),
+        ("https://me:hunter2@github.com/o/r.git", "https://github.com/o/r.git answers"),
+        ("https://github.com/o/r.git?token=hunter2", "a secret in its parameter `token`"),
+        ("ssh://me:hunter2@github.com/o/r.git", "ssh URL cannot contain a password"),
+        ("me:hunter2@github.com/x", "is not shown, because it may hold a"),
+    ] {
+        let ended = sandbox.run(&["doctor", url]);
+        let check = check(&ended, "repository");
+        assert!(check.contains(text), "{url}: {check}");
+        let calls = std::fs::read_to_string(sandbox.path("home/calls")).unwrap();
+        for text in [&ended.stdout, &ended.stderr, &calls] {
+            assert!(!text.contains("hunter2"), "{url}: {text}");
+        }
+        assert_eq!(check.starts_with("fail"), !check.contains("answers"), "{check}");
+    }
+    let calls = std::fs::read_to_string(sandbox.path("home/calls")).unwrap();
+    assert!(calls.contains("ls-remote --quiet -- https://github.com/o/r.git HEAD"), "{calls}");
 }

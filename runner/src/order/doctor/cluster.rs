@@ -109,7 +109,7 @@ async fn grace(cluster: &Cluster, args: &DoctorArgs, environment: &Environment) 
             return Some(Check::ok(
                 "grace",
                 format!(
-                    "{seconds} s of the pod are enough for a run that needs {}",
+                    "terminationGracePeriodSeconds is {seconds}; a run needs {}",
                     HumanDuration(needed)
                 ),
             ));

@@ -8,11 +8,11 @@ use crate::cli::{DoctorArgs, Environment};
 use crate::order::doctor::check::{Check, limited};
 use crate::process::url_secrets;
 use crate::release::{ErrorKind, Releases};
-use crate::source::git;
+use crate::source::git::{self, GitSource};
 
 pub(super) async fn checks(args: &DoctorArgs, environment: &Environment) -> Vec<Check> {
     let (program, origin, releases) =
-        tokio::join!(program(), origin(args), releases(args, environment));
+        tokio::join!(program(), origin(args, environment), releases(args, environment));
     [Some(program), origin, Some(releases)].into_iter().flatten().collect()
 }
 
@@ -27,30 +27,30 @@ async fn program() -> Check {
 }
 
 /// Whether the repository of DIR, or the one at this URL, can be reached.
-async fn origin(args: &DoctorArgs) -> Option<Check> {
+async fn origin(args: &DoctorArgs, environment: &Environment) -> Option<Check> {
     const NAME: &str = "repository";
+    const HINT: &str = "name the directory of the code, or a git URL";
     let given = args.dir.as_deref()?;
     let dir = Path::new(given);
-    let is_url = !dir.exists() && given.contains(':');
-    if !is_url && !dir.is_dir() {
-        let text = format!("{given} is not a directory");
-        return Some(Check::fail(NAME, 8, text, "name the directory of the code, or a git URL"));
-    }
-    if is_url && url::Url::parse(given).is_ok_and(|url| url.password().is_some()) {
-        let text = "the URL has a password, which git would show to every process: not asked";
-        return Some(Check::ok(NAME, text));
-    }
-    let (dir, remote) = if is_url { (Path::new("."), given) } else { (dir, "origin") };
-    if !is_url {
-        match limited(git::ask(dir, &["remote", "get-url", "origin"])).await {
-            Ok(Ok(_)) => {}
-            Ok(Err(_)) | Err(_) => {
+    let source = if dir.is_dir() { Ok(None) } else { GitSource::parse(given, None) };
+    let (shown, asked) = match source {
+        Ok(Some(source)) => (source.url().to_owned(), limited(source.ask(environment)).await),
+        Ok(None) if !dir.is_dir() => {
+            return Some(Check::fail(NAME, 8, format!("{given} is not a directory"), HINT));
+        }
+        Ok(None) => {
+            let known = limited(git::ask(dir, &["remote", "get-url", "origin"])).await;
+            if !matches!(known, Ok(Ok(_))) {
                 return Some(Check::ok(NAME, format!("{given} is in no clone of a repository")));
             }
+            let args = ["ls-remote", "--quiet", "--", "origin", "HEAD"];
+            ("origin".to_owned(), limited(git::ask(dir, &args)).await)
         }
-    }
-    let shown = url_secrets::masked(remote, url_secrets::Parameters::Secret);
-    let asked = limited(git::ask(dir, &["ls-remote", "--quiet", "--", remote, "HEAD"])).await;
+        Err(reason) => {
+            let (text, hint) = reason.split_once("; next: ").unwrap_or((&reason, HINT));
+            return Some(Check::fail(NAME, 8, text, hint));
+        }
+    };
     Some(match asked {
         Ok(Ok(_)) => Check::ok(NAME, format!("{shown} answers")),
         Ok(Err(reason)) | Err(reason) => Check::fail(

@@ -11,6 +11,11 @@ use crate::order::doctor::check::{Check, limited};
 const LITTLE: u64 = 512 << 20;
 const TOO_LITTLE: u64 = 16 << 20;
 
+/// What to do about the directory for files that could not be stored, and about that of the tools.
+const KEPT: &str = "set XDG_STATE_HOME or HOME to a directory that can be written and outlives the run: files that the \
+                    datastore does not take are kept there";
+const TOOLS: &str = "name a directory that can be written and has room with --bin-dir, or use versions that are installed";
+
 pub(super) async fn checks(args: &DoctorArgs, environment: &Environment) -> Vec<Check> {
     let bin_dir = match &args.tools.bin_dir {
         Some(dir) => Some(dir.clone()),
@@ -19,12 +24,22 @@ pub(super) async fn checks(args: &DoctorArgs, environment: &Environment) -> Vec<
     };
     let state = environment.state_home.as_ref().map(|home| home.join("plancha"));
     let home = environment.home.clone();
-    // A disk may not answer.
+    // A file system may not respond.
     let examined = tokio::task::spawn_blocking(move || {
         vec![
             temporary(&std::env::temp_dir()),
-            kept(state.as_deref()),
-            tools(bin_dir.as_deref()),
+            optional(
+                "state-home",
+                state.as_deref(),
+                "neither HOME nor XDG_STATE_HOME is set",
+                KEPT,
+            ),
+            optional(
+                "bin-dir",
+                bin_dir.as_deref(),
+                "neither HOME nor XDG_CACHE_HOME is set",
+                TOOLS,
+            ),
             of_home(home.as_deref()),
         ]
     });
@@ -36,7 +51,7 @@ pub(super) async fn checks(args: &DoctorArgs, environment: &Environment) -> Vec<
         Err(reason) => vec![Check::fail(
             "disk",
             1,
-            format!("a disk gives {reason}"),
+            format!("a file system does not respond: {reason}"),
             "check the file systems of TMPDIR, HOME and --bin-dir",
         )],
     }
@@ -61,38 +76,16 @@ fn temporary(dir: &Path) -> Check {
     }
 }
 
-/// The directory for files that could not be stored.
-fn kept(dir: Option<&Path>) -> Check {
-    const NAME: &str = "state-home";
-    const HINT: &str = "set XDG_STATE_HOME or HOME to a directory that can be written and outlives the run: files that the \
-                        datastore does not take are kept there";
-    let Some(dir) = dir else {
-        return Check::warn(NAME, "neither HOME nor XDG_STATE_HOME is set", HINT);
-    };
+/// A directory that a run can do without. `unset` says why there is none.
+fn optional(name: &'static str, dir: Option<&Path>, unset: &str, hint: &str) -> Check {
+    let Some(dir) = dir else { return Check::warn(name, unset, hint) };
     let shown = dir.display();
     match room(dir) {
-        Err(reason) => Check::warn(NAME, format!("{shown}: {reason}"), HINT),
+        Err(reason) => Check::warn(name, format!("{shown}: {reason}"), hint),
         Ok(free) if free < LITTLE => {
-            Check::warn(NAME, format!("{shown} has only {}", mebibytes(free)), HINT)
+            Check::warn(name, format!("{shown} has only {}", mebibytes(free)), hint)
         }
-        Ok(free) => Check::ok(NAME, format!("{shown} has {}", mebibytes(free))),
-    }
-}
-
-/// The directory of the tools.
-fn tools(dir: Option<&Path>) -> Check {
-    const NAME: &str = "bin-dir";
-    const HINT: &str = "name a directory that can be written and has room with --bin-dir, or use versions that are installed";
-    let Some(dir) = dir else {
-        return Check::warn(NAME, "neither HOME nor XDG_CACHE_HOME is set", HINT);
-    };
-    let shown = dir.display();
-    match room(dir) {
-        Err(reason) => Check::warn(NAME, format!("{shown}: {reason}"), HINT),
-        Ok(free) if free < LITTLE => {
-            Check::warn(NAME, format!("{shown} has only {}", mebibytes(free)), HINT)
-        }
-        Ok(free) => Check::ok(NAME, format!("{shown} has {}", mebibytes(free))),
+        Ok(free) => Check::ok(name, format!("{shown} has {}", mebibytes(free))),
     }
 }
 

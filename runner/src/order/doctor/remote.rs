@@ -25,7 +25,9 @@ const RULES: &str = "add a rule of the datastore for this caller (--policy, PLAN
 pub(super) async fn checks(args: &DoctorArgs, environment: &Environment) -> Vec<Check> {
     let client = match client(args, environment) {
         Ok(Some(client)) => client,
-        Ok(None) => return vec![Check::ok("datastore", "none is named: nothing is stored")],
+        Ok(None) => {
+            return vec![Check::ok("datastore", "no datastore is configured: nothing is stored")];
+        }
         Err(error) => {
             let hint = "correct the flag or variable that is named";
             return vec![Check::fail("datastore", CONFIG, error.to_string(), hint)];
@@ -115,17 +117,23 @@ fn token(token: &Token, runs: &Result<Result<(), ClientError>, String>) -> Check
             }
         }
     };
-    let place =
-        place.map_or_else(|| "there is none".to_owned(), |place| format!("{place} has one"));
+    let named = place.as_deref().unwrap_or_default();
+    let place = match &place {
+        Some(place) => format!("a token is in {place}"),
+        None => "no token is set".to_owned(),
+    };
     let expires = text.as_ref().and_then(|text| token_expires(text.expose_secret()));
     let now = Timestamp::now();
     match (&text, expires, runs) {
         (Some(text), _, _) if text.expose_secret().trim().is_empty() => {
-            Check::fail("token", CREDENTIALS, format!("{place}, which is empty"), PROVIDE)
+            Check::fail("token", CREDENTIALS, format!("{named} is empty"), PROVIDE)
         }
-        (_, Some(at), _) if at < now => {
-            Check::fail("token", CREDENTIALS, format!("{place}, which expired at {at}"), PROVIDE)
-        }
+        (_, Some(at), _) if at < now => Check::fail(
+            "token",
+            CREDENTIALS,
+            format!("the token in {named} expired at {at}"),
+            PROVIDE,
+        ),
         (_, _, Ok(Err(error))) if error.status().is_some_and(|status| status.as_u16() == 401) => {
             let reason = chain(error);
             let text = match &text {
@@ -145,7 +153,7 @@ fn token(token: &Token, runs: &Result<Result<(), ClientError>, String>) -> Check
                 "the datastore has not answered"
             };
             let accepted = if text.is_none() && is_answered {
-                "the datastore requires none"
+                "the datastore does not require one"
             } else {
                 accepted
             };

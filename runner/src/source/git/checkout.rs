@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fs_err as fs;
-use secrecy::ExposeSecret as _;
 
 use crate::process::limits::Limits;
 use crate::process::redact::Redaction;
@@ -92,13 +91,7 @@ impl GitSource {
         ]
         .map(|(name, value)| (name.to_owned(), OsString::from(value)))
         .to_vec();
-        if let Some((origin, authorization)) = &self.authorization {
-            // In the environment, which only this user and root can read; never in argv or a file.
-            let header = format!("Authorization: {}", authorization.expose_secret());
-            env.extend(
-                context.environment.git_config(format!("http.{origin}.extraHeader"), header),
-            );
-        }
+        env.extend(self.credentials(context.environment));
         env
     }
 }

@@ -1,5 +1,6 @@
 //! A git repository elsewhere: its URL, credentials and revision.
 
+use std::ffi::OsString;
 use std::io::Read as _;
 use std::path::Path;
 
@@ -7,9 +8,10 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use fs_err as fs;
 use percent_encoding::percent_decode_str;
-use secrecy::SecretString;
+use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
+use crate::cli::Environment;
 use crate::process::url_secrets;
 
 /// How a git bundle begins (gitformat-bundle).
@@ -28,10 +30,7 @@ pub(crate) struct GitSource {
 
 impl GitSource {
     /// `None` if the text is no git URL.
-    pub(in crate::source) fn parse(
-        text: &str,
-        revision: Option<&str>,
-    ) -> Result<Option<Self>, String> {
+    pub(crate) fn parse(text: &str, revision: Option<&str>) -> Result<Option<Self>, String> {
         let source = if is_mistyped(text) {
             return Err(
                 "the source is neither a directory, an archive nor a git URL, and is not shown, because it may hold a \
@@ -73,6 +72,14 @@ impl GitSource {
             return Err(format!("--revision `{revision}` is not a branch, tag or commit"));
         }
         Ok(Self { revision: Some(revision.to_owned()), ..self })
+    }
+
+    /// The variables that give git the credentials: only this user and root can read them. They are never in argv or a
+    /// file.
+    pub(super) fn credentials(&self, environment: &Environment) -> Vec<(String, OsString)> {
+        let Some((origin, value)) = &self.authorization else { return Vec::new() };
+        let header = format!("Authorization: {}", value.expose_secret());
+        environment.git_config(format!("http.{origin}.extraHeader"), header).to_vec()
     }
 
     /// The URL for git, without credentials.
@@ -166,8 +173,6 @@ fn is_scp_like(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use secrecy::ExposeSecret as _;
-
     use super::*;
 
     fn parsed(text: &str) -> GitSource {
