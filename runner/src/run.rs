@@ -1,7 +1,7 @@
 //! One run, from its job to its outcome.
 //!
 //! [`Run`] holds what all steps share. The steps are methods of it: [`prepare`] checks out the code and
-//! installs the tool, [`step`] runs the tool once, [`plan`] and [`apply`] are the two actions. This room
+//! installs the tool, [`step`] runs the tool once, [`plan`] and [`apply`] are the two actions. This module
 //! does not know exit codes: the caller passes [`Run::record_error`].
 
 mod apply;

@@ -41,13 +41,13 @@ pub enum PreflightMode {
 #[derive(Debug, Args)]
 #[command(after_help = DOCTOR_HELP)]
 pub struct DoctorArgs {
-    /// The code, whose repository is to be reachable: a directory or a git URL
+    /// The code whose repository is checked: a directory or a git URL
     #[arg(value_name = "DIR")]
     pub dir: Option<String>,
     /// Namespace in which runs are to be stored [default: the pod's, else default]
     #[arg(long, env = "PLANCHA_NAMESPACE", value_name = "NAME")]
     pub namespace: Option<Name>,
-    /// The tool whose release site is to be reachable
+    /// The tool whose release site is checked
     #[arg(long, env = "PLANCHA_TOOL", value_name = "TOOL", default_value = "terraform")]
     pub tool: ToolName,
     /// Time from a signal until the tool is killed, as for plan and apply. In a pod it has to fit into its

@@ -6,7 +6,9 @@ use crate::process::{Killed, Stop, quoted};
 use crate::run::step::found_lock::{FoundLock, takes_lock};
 use crate::run::step::limits::TimedOut;
 use crate::tool::diagnosis::Class;
-use crate::tool::diagnostics::lock_info::{has_own_info, is_lock_error, lock_id, lock_info};
+use crate::tool::diagnostics::lock_info::{
+    has_own_info, is_held, is_lock_error, lock_id, lock_info,
+};
 use crate::tool::diagnostics::{Diagnostic, Diagnostics};
 
 /// A command of the tool, which names the workspace unless that is the default one without being named.
@@ -106,10 +108,9 @@ fn ephemeral(error: &Diagnostic) -> Option<&str> {
 /// Who holds the state's lock, since when, for what and under which ID, as far as the tool prints it. `None`: no other
 /// process holds it.
 pub(super) fn held_lock(errors: &Diagnostics) -> Option<String> {
-    let error = errors.iter().find(|error| is_lock_error(error))?;
-    let text = format!("{}\n{}", error.summary, error.detail);
+    let text = errors.iter().find(|error| is_held(error))?.text();
     if !text.contains("Lock Info:") {
-        return text.contains("already locked").then(String::new);
+        return Some(String::new());
     }
     let id = lock_id(&text).map(|id| format!("(lock ID {id})"));
     let mut facts = Vec::new();
@@ -132,7 +133,7 @@ fn locked(tool: &Command<'_>, errors: &Diagnostics, error: &Diagnostic) -> Strin
                 not its own"
             .to_owned();
     }
-    let text = format!("{}\n{}", error.summary, error.detail);
+    let text = error.text();
     let unlock = lock_id(&text).map_or_else(
         || format!("find the ID of its lock in the backend, then {}", tool.force_unlock("ID")),
         |id| tool.force_unlock(id),
@@ -145,7 +146,7 @@ fn locked(tool: &Command<'_>, errors: &Diagnostics, error: &Diagnostic) -> Strin
 
 /// What to do about a lock of this run that the tool could not release.
 fn unreleased(tool: &Command<'_>, error: &Diagnostic) -> String {
-    let text = format!("{}\n{}", error.summary, error.detail);
+    let text = error.text();
     let unlock = lock_info(&text, "ID:").map_or_else(
         || {
             format!(
@@ -171,7 +172,7 @@ pub(super) fn after_kill(tool: &Command<'_>, step: &str, lock: &FoundLock) -> St
         )),
         FoundLock::Held(errors) => {
             let find = |error: &Diagnostic| {
-                let text = format!("{}\n{}", error.summary, error.detail);
+                let text = error.text();
                 lock_id(&text).map(|id| format!("`{}`", tool.force_unlock(id)))
             };
             errors.iter().find_map(find).or_else(|| {

@@ -226,7 +226,7 @@ fn plan_options(args: &RunArgs) -> Result<PlanOptions, JobError> {
         let name = arg.trim_start_matches('-').split('=').next().unwrap_or_default();
         if arg.starts_with('-') && prints_only.contains(&name) {
             return Err(JobError::Usage(format!(
-                "`{arg}` after -- has the tool print a text and do nothing: leave it out"
+                "`{arg}` after -- makes the tool print a text and do nothing else: leave it out"
             )));
         }
         if arg.starts_with('-') && refused.iter().any(|refused| refused[1..] == *name) {

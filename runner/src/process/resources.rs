@@ -18,10 +18,11 @@ use nix::unistd::Pid;
 use crate::process::resources::out_of_memory::{Counts, MemoryGroup, OutOfMemory};
 use crate::process::resources::tree::{Sums, Tree};
 
-/// The time until the second look at a program. Each further one doubles, up to the longest.
+/// The interval before the second sample. It doubles after each sample, up to [`LONGEST`].
 const FIRST: Duration = Duration::from_millis(25);
 const LONGEST: Duration = Duration::from_millis(500);
-/// Where a machine has very many processes, looks are rarer: they take at most 1 / 200 of the time, but for one each 5 s.
+/// On a machine with very many processes, samples are less frequent: they take at most 1/200 of the time, but there is one
+/// at least every 5 s.
 const PART: u32 = 200;
 const RAREST: Duration = Duration::from_secs(5);
 

@@ -26,7 +26,7 @@ pub(crate) enum ErrorKind {
     Other,
 }
 
-/// Why a command of this room failed.
+/// Why a command of this module failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CommandError {
     /// The arguments cannot be used.

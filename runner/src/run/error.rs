@@ -128,7 +128,7 @@ pub(crate) enum RunError {
         "the plan of run {ours} has the same bytes as the plan of run {theirs}, which run {applied} has applied"
     )]
     SamePlan { ours: String, theirs: String, applied: String },
-    #[error("{option} in {variable} has the tool print a text and do nothing")]
+    #[error("{option} in {variable} makes the tool print a text and do nothing else")]
     PrintsOnly { option: &'static str, variable: &'static str },
     #[error("the datastore cannot record the key of an order (--order-key)")]
     NoOrderKeys,

@@ -1,6 +1,6 @@
 //! What kind of failure the errors of a tool are: `runner classify`.
 //!
-//! `diagnostics.rs` reads errors in an output. This room matches each of them with rules, which are data
+//! `diagnostics.rs` reads errors in an output. This module matches each of them with rules, which are data
 //! (`diagnosis/rules/*.yaml` and `--rules`), and decides what they mean together.
 
 mod cause;

@@ -61,7 +61,8 @@ async fn argument_that_has_the_tool_only_print_a_text_is_refused_before_the_tool
         let mut command = planned.sandbox.command(args);
         let refused = Ended::from(command.env(variable, value).output().unwrap());
         assert_eq!(refused.code, 8, "{value}: {}", refused.stderr);
-        let expected = format!("{option} in {variable} has the tool print a text and do nothing");
+        let expected =
+            format!("{option} in {variable} makes the tool print a text and do nothing else");
         assert!(refused.stderr.contains(&expected), "{expected}: {}", refused.stderr);
         assert_eq!(planned.calls(), "", "{value}");
     }

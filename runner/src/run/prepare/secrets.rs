@@ -1,5 +1,5 @@
-//! Secrets that only the code, the variables and the plan of a run show. They are masked from the moment on when they are known,
-//! in the log also before.
+//! Secrets that only the code, the variables and the plan of a run show. They are masked as soon as they are known, in the log
+//! also before.
 
 use std::path::Path;
 use std::time::Duration;

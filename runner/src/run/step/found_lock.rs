@@ -1,6 +1,7 @@
 //! What is known of the state's lock after the tool was killed.
 
 use crate::tool::diagnostics::Diagnostics;
+use crate::tool::diagnostics::lock_info::is_held;
 
 /// Whether the state is locked.
 #[derive(Debug, Default)]
@@ -20,11 +21,7 @@ impl FoundLock {
 
     /// Whether they say that another process holds the lock.
     pub(super) fn is_held(errors: &Diagnostics) -> bool {
-        errors.iter().any(|error| {
-            let text = format!("{}\n{}", error.summary, error.detail);
-            text.contains("Error acquiring the state lock")
-                && (text.contains("Lock Info:") || text.contains("already locked"))
-        })
+        errors.iter().any(is_held)
     }
 }
 

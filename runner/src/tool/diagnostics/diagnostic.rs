@@ -43,6 +43,11 @@ impl Diagnostic {
             || announces(&format!("{} {}", self.summary, self.detail))
     }
 
+    /// Its headline and the text after it.
+    pub(crate) fn text(&self) -> String {
+        format!("{}\n{}", self.summary, self.detail)
+    }
+
     /// What the tool says, to be changed.
     pub(crate) fn texts(&mut self) -> impl Iterator<Item = &mut String> {
         let others = [&mut self.file, &mut self.block, &mut self.address, &mut self.unit];

@@ -35,6 +35,12 @@ pub(crate) fn is_lock_error(error: &Diagnostic) -> bool {
     error.summary.contains(TEXT) || error.detail.contains(TEXT)
 }
 
+/// Whether an error says that another process holds the lock of the state.
+pub(crate) fn is_held(error: &Diagnostic) -> bool {
+    let text = error.text();
+    is_lock_error(error) && (text.contains("Lock Info:") || text.contains("already locked"))
+}
+
 /// The value of a label in the tool's `Lock Info`. The labels may share one line.
 pub(crate) fn lock_info<'a>(text: &'a str, label: &str) -> Option<&'a str> {
     const LABELS: [&str; 7] =
