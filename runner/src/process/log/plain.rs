@@ -8,8 +8,8 @@ use crate::process::redact::Stream;
 use crate::process::url_secrets::Masking;
 
 /// Whether a byte moves the cursor, or rings the bell.
-fn is_control(byte: &u8) -> bool {
-    *byte < b' ' && !b"\0\t\n\r".contains(byte) || *byte == 0x7f
+fn is_control(byte: u8) -> bool {
+    byte < b' ' && !b"\0\t\n\r".contains(&byte) || byte == 0x7f
 }
 
 /// The byte with which escape codes begin.
@@ -34,7 +34,7 @@ impl<W: io::Write> Plain<W> {
 
     pub(super) fn write_all(&mut self, piece: &[u8]) -> io::Result<()> {
         if !self.has_code && memchr::memchr(ESCAPE, piece).is_none() {
-            for text in piece.split(is_control) {
+            for text in piece.split(|byte| is_control(*byte)) {
                 self.secrets.push(text, &mut self.masked);
             }
         } else {

@@ -299,7 +299,9 @@ impl Stream {
         let Some(mut open) = self.open.take().filter(|open| !open.ignored) else { return };
         let of_old_kind = open.diagnostic.is_generic();
         let mut errors = if of_old_kind { text::old_errors(&open.detail) } else { Vec::new() };
-        errors.iter_mut().for_each(|error| error.is_cut = open.diagnostic.is_cut);
+        for error in &mut errors {
+            error.is_cut = open.diagnostic.is_cut;
+        }
         if errors.is_empty() {
             open.diagnostic.detail = text::unwrapped(&open.detail);
             self.done.push((Rank::Block, open.diagnostic));

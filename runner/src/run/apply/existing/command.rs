@@ -210,10 +210,10 @@ impl Run<'_> {
                 );
                 continue;
             }
-            if self.undo_killed_import(prepared, &mut ledger, &left).await? {
-                if let Err(error) = artifacts.put_ledger_of(&ledger).await {
-                    tracing::warn!("the ledger does not have that an import was undone: {error}");
-                }
+            if self.undo_killed_import(prepared, &mut ledger, &left).await?
+                && let Err(error) = artifacts.put_ledger_of(&ledger).await
+            {
+                tracing::warn!("the ledger does not have that an import was undone: {error}");
             }
         }
         Ok(())
