@@ -244,6 +244,7 @@ impl From<&RunError> for Failure {
             RunError::MissingState(lost) => Self::of_config(error, &lost.hint()),
             RunError::UnreadableDirectory(_) => Self::of_config(error, UNREADABLE_DIRECTORY),
             RunError::OrphanedTool(_) => Self::new(Kind::Locked, error).with_hint(ORPHANED_TOOL),
+            RunError::LeftImport { is_working, .. } => Self::of_left_import(error, *is_working),
             RunError::Unreadable(cause) => cause.into(),
             RunError::Rules(cause) => cause.into(),
             RunError::AppliedElsewhere { .. } => Self::of_order(error, APPLIED_ELSEWHERE),
@@ -266,6 +267,14 @@ impl Failure {
         let next = next.as_deref().unwrap_or(PLAN_AGAIN);
         let hint = Some(format!("what was applied is in the state; {next}"));
         Self { message: chain(error), hint, ..failure }
+    }
+
+    /// The state has an import whose plan was not accepted.
+    fn of_left_import(error: &RunError, is_working: bool) -> Self {
+        if is_working {
+            return Self::new(Kind::Locked, error).with_hint(WORKING_IMPORT);
+        }
+        Self::of_config(error, LEFT_IMPORT)
     }
 
     /// Something that the user decides.
@@ -312,6 +321,11 @@ const SPOOL: &str = "nothing was run; mount a volume there that the user of the 
 /// What to do about the tool of a killed run.
 const ORPHANED_TOOL: &str = "nothing was applied; wait until that process has ended, or find it with `fuser -v` on the \
      file run.output there and end it, and run again";
+
+/// What to do about an import whose plan is not accepted yet, and about one that a killed run has left.
+const WORKING_IMPORT: &str = "nothing was planned or applied; run again when that run has ended";
+const LEFT_IMPORT: &str = "nothing was applied; take it out of the state (`terraform state rm ADDRESS`), or plan, review that \
+    plan, and apply it";
 
 /// What to do if the state of which the plan was made is gone with the private directory of its run.
 const LOST_AFTER_PLAN: &str = "nothing was applied; use a backend that is not local, or a path outside of the checkout, or \

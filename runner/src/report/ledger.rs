@@ -4,7 +4,6 @@
 mod imports;
 
 use std::collections::HashMap;
-use std::time::Duration;
 
 use datastore_api::{Attempt, RunKey, Sha256};
 use jiff::{RoundMode, Timestamp, TimestampRound, Unit};
@@ -360,11 +359,6 @@ impl Ledger {
     /// Whether the tool has ended, and the runner has seen it.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.is_some()
-    }
-
-    /// The time since this state of it was stored, by the clocks of two machines. Zero if the other one is ahead.
-    pub(crate) fn age(&self) -> Duration {
-        now().duration_since(self.updated).try_into().unwrap_or_default()
     }
 
     /// Sets the time of the document that is stored next.

@@ -118,6 +118,14 @@ pub(crate) enum RunError {
     UnreadableDirectory(#[source] std::io::Error),
     #[error("the tool of a killed run still works: a process has its output in {} open", .0.display())]
     OrphanedTool(PathBuf),
+    #[error("run {run} has imported {names} into the state, and {why}")]
+    LeftImport {
+        run: String,
+        names: String,
+        why: String,
+        /// Whether that run still works.
+        is_working: bool,
+    },
     #[error(transparent)]
     Unreadable(#[from] UnreadableError),
     #[error("run {run} was applied elsewhere: in {theirs}; this run is for {ours}")]

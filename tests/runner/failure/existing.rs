@@ -127,6 +127,13 @@ async fn ledger(datastore: &TestDatastore, run: &str, attempt: u32) -> Value {
     json(&StoredRun::new(datastore, "default", "x", run).artifact("ledger.json", attempt).await)
 }
 
+/// It has failed with the error of the tool, and no import would help.
+fn is_refused_without_a_block(ended: &Ended, reason: &str) {
+    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    assert!(ended.stderr.contains(reason), "{reason}: {}", ended.stderr);
+    assert!(!ended.stderr.contains("import {"), "{}", ended.stderr);
+}
+
 /// It has failed with the error of the tool, and has printed how to import the object.
 fn is_refused(ended: &Ended, reason: &str) {
     assert_eq!(ended.code, 1, "{}", ended.stderr);
@@ -232,7 +239,7 @@ async fn object_that_the_state_has_at_another_address_is_not_imported() {
     assert!(import.output().unwrap().status.success());
     planned(&sandbox, &datastore);
     let ended = run(&sandbox, &datastore, &[APPLY, &["--import-existing"]].concat());
-    is_refused(&ended, "the state has an object with this ID already");
+    is_refused_without_a_block(&ended, "the state has an object with this ID already");
     assert_eq!(ids(&sandbox).len(), 1);
 }
 
@@ -258,7 +265,7 @@ async fn object_is_not_imported_at_an_address_that_has_one() {
         let apply = ["apply", "--name", "x", "--run", "b", "--plan", "q", "--import-existing"];
         let ended = run(&sandbox, &datastore, &apply);
 
-        is_refused(&ended, "the state has an object at this address already");
+        is_refused_without_a_block(&ended, "the state has another object at this address");
         assert_eq!(ids(&sandbox), before);
     }
 }
@@ -386,17 +393,16 @@ async fn older_tool_imports_by_its_command_and_a_killed_import_is_undone_by_the_
     let runner = sandbox.start(Some(&datastore.url), &apply);
     eventually("it plans with the import", || sandbox.path("held").exists());
     assert!(has_imported(&sandbox) && import_files(&sandbox.work()) == 0);
+    let other = run(&sandbox, &datastore, &["plan", "--name", "x", "--run", "early"]);
+    assert_eq!(other.code, 4, "{}", other.stderr);
+    assert!(other.stderr.contains("and is planning with them"), "{}", other.stderr);
+    assert!(has_imported(&sandbox));
     runner.kill_all();
     runner.wait();
     std::fs::remove_file(sandbox.path("hold")).unwrap();
     assert_eq!(ledger(&datastore, "a", 1).await["imports"][0]["state"], "planned");
 
-    // The run of the import may be planning still.
-    let other = run(&sandbox, &datastore, &["plan", "--name", "x", "--run", "other"]);
-    assert!(other.stderr.contains("and may still work"), "{}", other.stderr);
-    assert!(has_imported(&sandbox));
-
-    let ended = run(&sandbox, &datastore, &["plan", "--name", "x", "--run", "a"]);
+    let ended = run(&sandbox, &datastore, &["plan", "--name", "x", "--run", "other"]);
 
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     let expected = "was killed before a plan with its import of terraform_data.second was accepted";

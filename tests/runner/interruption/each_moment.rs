@@ -137,7 +137,7 @@ resource "terraform_data" "o" {
     async fn assert_whole(&self, what: &str) {
         let stored = StoredRun::new(&self.datastore, "default", "x", "a");
         let names = stored.names(0).await;
-        for name in names.iter().filter(|name| name.ends_with(".json") && *name != "plan.json") {
+        for name in names.iter().filter(|name| name.contains(".json") && *name != "plan.json") {
             let bytes = stored.artifact(name, 0).await;
             let json = serde_json::from_slice::<Value>(&bytes);
             assert!(json.is_ok(), "{what}: {name}: {json:?}");

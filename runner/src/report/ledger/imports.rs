@@ -113,9 +113,14 @@ impl Ledger {
         self.is_of(run, self.attempt)
     }
 
-    /// The name of its run.
-    pub(crate) fn run(&self) -> &str {
-        &self.run
+    /// Its run and attempt, for people.
+    pub(crate) fn name(&self) -> String {
+        format!("{}/{}", self.run, self.attempt)
+    }
+
+    /// Whether both are the same state of the same ledger.
+    pub(crate) fn is_same_state(&self, other: &Self) -> bool {
+        self.is_same_attempt(other) && self.updated == other.updated
     }
 
     /// Its run.

@@ -25,6 +25,14 @@ use crate::source::regular::unless_missing;
 use crate::tool::diagnosis::{Existing, ExistingObjects, import_block};
 use crate::tool::diagnostics::is_address;
 
+/// Reasons for which an import block would not help.
+const HAS_ADDRESS: &str = "the state has another object at this address: give the new one another name, or remove the old \
+    one first";
+const HAS_ID: &str = "the state has an object with this ID already, and one object belongs to one address: remove one of the \
+    two from the code, or add a `moved` block";
+const REPEATED_ID: &str = "another address of this apply has the same ID, and one object belongs to one address: remove one \
+    of the two from the code";
+
 /// Why an object is not imported.
 struct Refusal {
     /// Its import ID, if that is known exactly.
@@ -65,7 +73,7 @@ impl Run<'_> {
         }
         if let Some((address, imported)) = repeated_id(&imports) {
             let id = Some(imported.id.clone());
-            let reason = "another address of this apply has the same ID".to_owned();
+            let reason = REPEATED_ID.to_owned();
             refused.push((address.as_str(), Refusal { id, reason }));
         }
         if refused.is_empty() {
@@ -84,11 +92,13 @@ impl Run<'_> {
         id: Option<&str>,
         reason: &str,
     ) -> Result<(), RunError> {
-        let line = format!(
-            "{} exists, and is not imported: {}; if it belongs to this layer, add this to the code, and plan again:",
-            clean(address),
-            clean(reason)
-        );
+        let line = format!("{} exists, and is not imported: {}", clean(address), clean(reason));
+        if [HAS_ADDRESS, HAS_ID, REPEATED_ID].contains(&reason) {
+            tracing::warn!("{line}");
+            return Ok(self.log.line(&line)?);
+        }
+        let line =
+            format!("{line}; if it belongs to this layer, add this to the code, and plan again:");
         tracing::warn!("{line}");
         self.log.line(&line)?;
         for line in import_block(&clean(address), id).lines() {
@@ -159,10 +169,10 @@ impl Run<'_> {
         let state = known.state.as_ref();
         let state = state.map_err(|reason| format!("the state cannot be searched: {reason}"))?;
         if state.may_have_at(address) {
-            return Err("the state has an object at this address already".to_owned());
+            return Err(HAS_ADDRESS.to_owned());
         }
         if kind.as_ref().is_none_or(|kind| state.has(kind, id)) {
-            return Err("the state has an object with this ID already".to_owned());
+            return Err(HAS_ID.to_owned());
         }
         if self.job.retry.import_existing {
             return Ok(None);
@@ -219,7 +229,7 @@ impl Run<'_> {
 
     /// Records in the ledger that these objects are about to be imported. Without that they are not.
     pub(super) async fn record_imports(
-        &self,
+        &mut self,
         imports: &Imports,
         state: ImportState,
         before: Option<(&str, u64)>,
@@ -229,8 +239,9 @@ impl Run<'_> {
             ImportRecord::new(address, id, state, before)
         });
         let records = records.collect::<Vec<_>>();
+        let signals = self.signals;
         let changed = self.change_ledger(|ledger| ledger.set_imports(records));
-        let changed = self.signals.or(changed).await.map_err(RunError::Stopped)?;
+        let changed = signals.or(changed).await.map_err(RunError::Stopped)?;
         changed.map_err(RunError::Ledger)
     }
 

@@ -3,6 +3,8 @@
 //! One thread follows the log of the run, another one stores what has changed. Neither of them is waited for while the tool
 //! works: a datastore that fails by then is a warning.
 
+mod refreshing;
+
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _};
@@ -19,6 +21,8 @@ use tokio::time::Instant;
 use crate::process::text::one_line;
 use crate::report::ledger::{Ledger, LedgerTool};
 use crate::run::Run;
+use crate::run::apply::ledger::refreshing::Refreshing;
+pub(super) use crate::run::apply::ledger::refreshing::WATCH;
 use crate::run::artifacts::Artifacts;
 use crate::run::error::RunError;
 use crate::run::prepare::Prepared;
@@ -43,6 +47,8 @@ pub(crate) struct Recorder {
     changes: watch::Sender<Change>,
     following: Option<Following>,
     sending: Option<Sending>,
+    /// Stored again and again, so that other runs see that this one works.
+    refreshing: Option<Refreshing>,
 }
 
 /// Which state of the ledger is the current one.
@@ -149,7 +155,8 @@ impl Recorder {
         let following = Following { has_ended, thread: thread.thread().clone(), read };
         let sending = store.map(|store| Sending::start(store, Arc::clone(&ledger), receiver));
         let sending = sending.transpose()?;
-        Ok(Self { ledger, first, changes, following: Some(following), sending })
+        let following = Some(following);
+        Ok(Self { ledger, first, changes, following, sending, refreshing: None })
     }
 
     /// Waits until everything that the tool has printed is recorded.
@@ -269,11 +276,14 @@ impl Run<'_> {
 
     /// Changes the ledger when the tool has ended, and stores it.
     pub(super) async fn change_ledger(
-        &self,
+        &mut self,
         change: impl FnOnce(&mut Ledger),
     ) -> Result<(), ClientError> {
-        let Some(recorder) = &self.ledger else { return Ok(()) };
+        let Some(recorder) = &mut self.ledger else { return Ok(()) };
         recorder.is_stored().await;
+        if let Some(mut refreshing) = recorder.refreshing.take() {
+            refreshing.end().await;
+        }
         let changed = {
             let mut ledger = locked(&recorder.ledger);
             change(&mut ledger);
@@ -287,6 +297,15 @@ impl Run<'_> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Refreshes the stored ledger until it is changed again.
+    pub(super) fn refresh_ledger(&mut self) -> io::Result<()> {
+        if let (Some(recorder), Some(artifacts)) = (&mut self.ledger, &self.artifacts) {
+            let ledger = Arc::clone(&recorder.ledger);
+            recorder.refreshing = Some(Refreshing::start(artifacts.clone(), ledger)?);
+        }
+        Ok(())
     }
 
     /// Adds to the ledger how the tool has ended. `logged` is the length of the log before the apply.

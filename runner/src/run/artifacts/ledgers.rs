@@ -65,6 +65,12 @@ impl Artifacts {
         self.client.put_file(&run, ledger.attempt(), &file, &upload, Condition::Replace).await
     }
 
+    /// The same in one try, which says nothing of a failure: another one follows.
+    pub(crate) async fn try_put_ledger_of(&self, ledger: &Ledger) -> Result<(), ClientError> {
+        let once = Self { client: self.client.once(TIMEOUT), ..self.clone() };
+        once.put_ledger_of(ledger).await
+    }
+
     /// Stores the ledger, and replaces an earlier state of it.
     pub(crate) async fn put_ledger(&self, json: String) -> Result<(), ClientError> {
         self.put(&(other(LEDGER), Upload::bytes(json))).await

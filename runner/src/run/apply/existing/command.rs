@@ -3,22 +3,20 @@
 //! records it first, and a plan that is refused removes the object from the state again. After a kill the next run does.
 
 use std::io;
-use std::time::Duration;
 
 use datastore_api::chain;
 
+use crate::order::job::Action;
 use crate::process::text::clean;
 use crate::report::ledger::{ImportState, Ledger, StateBefore};
 use crate::run::Run;
+use crate::run::apply::ledger::WATCH;
 use crate::run::apply::remainder::{Imported, Imports};
 use crate::run::artifacts::Artifacts;
 use crate::run::error::RunError;
 use crate::run::prepare::Prepared;
 use crate::tool::argv::PlanOptions;
 use crate::tool::diagnosis::ExistingObjects;
-
-/// A run may plan this long between an import and the acceptance of its plan.
-const MAX_PLAN_TIME: Duration = Duration::from_hours(1);
 
 impl Run<'_> {
     /// Begins to import these objects. Without any: they are not imported, and it is said why.
@@ -105,6 +103,7 @@ impl Run<'_> {
         let only = Imports::from([(address.clone(), imported.clone())]);
         let before = Some((state.lineage.as_str(), state.serial));
         self.record_imports(&only, ImportState::Planned, before).await?;
+        self.refresh_ledger()?;
         self.step("import", &prepared.tool().import(address, &imported.id, options)).await
     }
 
@@ -184,31 +183,27 @@ impl Run<'_> {
         let Some(artifacts) = self.artifacts.clone().filter(Artifacts::takes_other_files) else {
             return Ok(());
         };
-        let read =
-            self.signals.or(artifacts.ledgers_of_layer()).await.map_err(RunError::Stopped)?;
-        let ledgers = match read {
-            Ok(ledgers) => ledgers,
-            Err(error) => {
-                let reason = chain(&error);
-                tracing::warn!("imports of killed runs are not looked for: {reason}");
-                return Ok(());
-            }
-        };
-        for mut ledger in ledgers {
+        let Some(ledgers) = self.ledgers_with_imports(&artifacts).await? else { return Ok(()) };
+        if ledgers.is_empty() {
+            return Ok(());
+        }
+        tracing::info!(
+            "run {} has imported objects to plan with them: finding out for {WATCH:?} whether it still works",
+            ledgers[0].name()
+        );
+        self.signals.or(tokio::time::sleep(WATCH)).await.map_err(RunError::Stopped)?;
+        let Some(now) = self.ledgers_with_imports(&artifacts).await? else { return Ok(()) };
+        for mut ledger in now {
             let left = ledger.left_imports();
-            if left.is_empty() {
-                continue;
-            }
-            let is_ours = ledger.is_of_run(&self.job.run);
-            if !is_ours && ledger.age() < MAX_PLAN_TIME {
-                let names = left.iter().map(|(address, ..)| clean(address)).collect::<Vec<_>>();
-                tracing::warn!(
-                    "run {}/{} has imported {} to plan with it, and may still work; if it was killed, a later run undoes that",
-                    ledger.run(),
-                    ledger.attempt(),
-                    names.join(", ")
-                );
-                continue;
+            if !ledgers.iter().any(|before| before.is_same_state(&ledger)) {
+                let names = names_of(&left);
+                let why = "is planning with them".to_owned();
+                return Err(RunError::LeftImport {
+                    run: ledger.name(),
+                    names,
+                    why,
+                    is_working: true,
+                });
             }
             if self.undo_killed_import(prepared, &mut ledger, &left).await?
                 && let Err(error) = artifacts.put_ledger_of(&ledger).await
@@ -217,6 +212,24 @@ impl Run<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The ledgers of other attempts with imports of which nothing says how they have ended. `None`: they cannot be read.
+    async fn ledgers_with_imports(
+        &self,
+        artifacts: &Artifacts,
+    ) -> Result<Option<Vec<Ledger>>, RunError> {
+        let read = self.signals.or(artifacts.ledgers_of_layer()).await;
+        match read.map_err(RunError::Stopped)? {
+            Ok(mut ledgers) => {
+                ledgers.retain(|ledger| !ledger.left_imports().is_empty());
+                Ok(Some(ledgers))
+            }
+            Err(error) => {
+                tracing::warn!("imports of killed runs are not looked for: {}", chain(&error));
+                Ok(None)
+            }
+        }
     }
 
     /// Undoes those that a killed run has left, and takes them out of its ledger. Returns whether that has changed.
@@ -229,7 +242,8 @@ impl Run<'_> {
         let state = match self.objects(prepared).await? {
             Ok(state) => state,
             Err(reason) => {
-                tracing::warn!("the state cannot be searched for imports of killed runs: {reason}");
+                let why = format!("the state cannot be searched for that: {reason}");
+                self.leave_import(ledger, names_of(left), why)?;
                 return Ok(false);
             }
         };
@@ -245,7 +259,7 @@ impl Run<'_> {
         let mut has_changed = false;
         for (address, ..) in left {
             let name = clean(address);
-            let run = format!("run {}/{}", ledger.run(), ledger.attempt());
+            let run = format!("run {}", ledger.name());
             let is_undone = if !there.contains(&address) {
                 true
             } else if is_last {
@@ -256,10 +270,9 @@ impl Run<'_> {
                 self.log.line(&line)?;
                 self.forget(prepared, address).await?
             } else {
-                tracing::warn!(
-                    "{run} has imported {name}, and was killed; the state was changed since, so this is not undone: if \
-                     it is not to be there, run `terraform state rm '{name}'`"
-                );
+                let why =
+                    "was killed; the state was changed since, so this is not undone".to_owned();
+                self.leave_import(ledger, name, why)?;
                 false
             };
             if is_undone {
@@ -269,4 +282,18 @@ impl Run<'_> {
         }
         Ok(has_changed)
     }
+
+    /// An import stays in the state. What is applied without a review could delete the object: that is refused.
+    fn leave_import(&self, ledger: &Ledger, names: String, why: String) -> Result<(), RunError> {
+        let error = RunError::LeftImport { run: ledger.name(), names, why, is_working: false };
+        if matches!(self.job.action, Action::Apply(_)) && self.report.plan.is_none() {
+            return Err(error);
+        }
+        tracing::warn!("{error}: if they are not to be there, run `terraform state rm ADDRESS`");
+        Ok(())
+    }
+}
+
+fn names_of(left: &[(String, String, StateBefore)]) -> String {
+    left.iter().map(|(address, ..)| clean(address)).collect::<Vec<_>>().join(", ")
 }

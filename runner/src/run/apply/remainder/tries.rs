@@ -113,7 +113,7 @@ impl Run<'_> {
 
     /// The next try, when the ledger says that the plan with these imports is accepted.
     async fn accepted(
-        &self,
+        &mut self,
         imports: &Imports,
         next: Result<Step, RunError>,
     ) -> Result<Step, RunError> {
