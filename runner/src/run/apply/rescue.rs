@@ -12,7 +12,6 @@ use std::time::Duration;
 use datastore_api::client::Upload;
 use datastore_api::{ClientError, chain};
 use fs_err as fs;
-use jiff::Timestamp;
 
 use crate::report::StateLock;
 use crate::run::Run;
@@ -50,17 +49,16 @@ impl Progress {
 }
 
 impl Run<'_> {
-    /// Delivers the states of an apply that began at `started`, and adds them to its result.
+    /// Delivers the states of an apply, and adds them to its result.
     pub(in crate::run::apply) async fn rescue(
         &mut self,
         prepared: &mut Prepared,
-        started: Timestamp,
         mut errored: ErroredState,
         result: Result<(), RunError>,
     ) -> Result<(), RunError> {
         let is_found = errored.push.lost_in.is_none() && !errored.push.unknown;
         if is_found {
-            let own_lock = OwnLock::of(self.log, started);
+            let own_lock = OwnLock::of(self.log);
             self.deliver(prepared, &mut errored, &own_lock).await;
             if errored.delivery.pushed {
                 self.remove_pushed(&mut errored);

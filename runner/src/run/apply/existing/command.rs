@@ -83,7 +83,9 @@ impl Run<'_> {
         let options = &self.with_recorded_values(options, reviewed.as_deref())?;
         for (address, imported) in imports {
             if let Err(error) = self.import_one(prepared, (address, imported), options).await {
-                if !error.is_stop() {
+                if error.is_stop() {
+                    self.leave_imports(prepared, imports)?;
+                } else {
                     self.undo(prepared, imports).await?;
                 }
                 return Err(error);
@@ -124,6 +126,23 @@ impl Run<'_> {
             self.advise_import(address, Some(&imported.id), &reason)?;
         }
         Ok(())
+    }
+
+    /// The run is stopped before the plan with these imports is accepted.
+    pub(in crate::run::apply) fn leave_imports(
+        &self,
+        prepared: &Prepared,
+        imports: &Imports,
+    ) -> Result<(), RunError> {
+        if prepared.tool().reads_import_blocks() {
+            return Ok(());
+        }
+        let names = imports.keys().map(|address| clean(address)).collect::<Vec<_>>().join(", ");
+        let line = format!(
+            "the state may have {names}, which is imported, and whose plan is not accepted: the next run of the layer undoes that"
+        );
+        tracing::warn!("{line}");
+        Ok(self.log.line(&line)?)
     }
 
     /// Removes those of these objects from the state that this run has imported by the command.

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use datastore_api::Sha256;
 use fs_err as fs;
-use jiff::Timestamp;
 
 use crate::basis::plan_file::StateVersion;
 use crate::report::ledger::ImportState;
@@ -92,7 +91,10 @@ impl Run<'_> {
                 let next = Box::pin(next).await;
                 match self.accepted(&imports, next).await {
                     Ok(step) => step,
-                    Err(cause) if cause.is_stop() => return Err(cause),
+                    Err(cause) if cause.is_stop() => {
+                        self.leave_imports(prepared, &imports)?;
+                        return Err(cause);
+                    }
                     Err(cause) => {
                         self.refuse_imports(prepared, &imports, &cause).await?;
                         return Err(error);
@@ -183,7 +185,6 @@ impl Run<'_> {
             None => tool.apply_unplanned(&step.options),
         };
         self.begin_ledger(prepared, step.sha256, number == 1).await?;
-        let started = Timestamp::now();
         let result = self.step_with_mirror_fallback(prepared, "apply", program).await;
         self.end_ledger(&result, logged).await;
         let result = result.map_err(|error| self.explain_plan_file(error, prepared.installed.tool));
@@ -192,7 +193,7 @@ impl Run<'_> {
         let written = (*places, logged);
         let kept = self.keep_errored_states(result.is_err(), workspace, record.clone(), written)?;
         let Some(errored) = kept else { return result };
-        Box::pin(self.rescue(prepared, started, errored, result)).await
+        Box::pin(self.rescue(prepared, errored, result)).await
     }
 
     /// Adds a try that has ended to the report.

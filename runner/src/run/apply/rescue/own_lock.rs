@@ -1,46 +1,37 @@
 //! Whether a lock is the one that the tool of this run took and left when it ended. Only such a lock is freed.
 //!
-//! The tool never prints the ID of a lock that it takes, but the backend `http` has it in the URL of a refused state. Else the
-//! holder that the lock server names must be an apply that this machine began while the tool ran, and the tool must say that it
-//! could not release its lock, and not that another one exists.
+//! The tool never prints the ID of a lock that it takes. It prints that of one that it could not release: the backend `http` in
+//! the URL of a refused state, the backend `s3` in the error of the release. Without its ID no lock is freed: a holder of the
+//! same name may be another process.
 
 use std::io::BufReader;
 
-use jiff::Timestamp;
+use anstream::adapter::strip_str;
 
 use crate::process::Log;
 use crate::source::regular;
-use crate::tool::diagnostics::lock_info::{has_own_info, is_lock_error, lock_id, lock_info};
-use crate::tool::diagnostics::{Diagnostics, each_line};
+use crate::tool::diagnostics::lock_info::{is_lock_error, lock_id};
+use crate::tool::diagnostics::{Diagnostic, Diagnostics, each_line};
 
-/// What is known of the lock that the tool took.
+/// The summary of the tool's error.
+const RELEASE: &str = "Error releasing the state lock";
+
+/// The IDs of the locks that the tool took, as far as it has named them.
 #[derive(Debug, Default)]
-pub(super) struct OwnLock {
-    /// The IDs that the tool's errors name.
-    ids: Vec<String>,
-    /// Whether the tool says that it could not release the lock.
-    is_left: bool,
-    /// When the tool ran.
-    ran: Option<(Timestamp, Timestamp)>,
-    host: Option<String>,
-}
+pub(super) struct OwnLock(Vec<String>);
 
 impl OwnLock {
-    /// By the output of an apply that began at `started` and has ended.
-    pub(super) fn of(log: &Log, started: Timestamp) -> Self {
-        let output = Log::output_of(log.path());
-        let mut own = Self {
-            ran: Some((started, Timestamp::now())),
-            host: std::fs::read_to_string("/proc/sys/kernel/hostname").ok(),
-            ..Self::default()
-        };
+    /// By the output of an apply that has ended.
+    pub(super) fn of(log: &Log) -> Self {
+        let (output, mut own) = (Log::output_of(log.path()), Self::default());
         let open = || regular::open(&output).map(BufReader::new);
         // Without an output nothing is known, and the lock stays.
         if let Ok(reader) = open() {
             let mut block = SaveError::default();
             let read = each_line(reader, |line| {
-                if block.contains(line) {
-                    own.ids.extend(id_in_url(line));
+                let line = strip_str(line).to_string();
+                if block.contains(&line) {
+                    own.0.extend(id_in_url(&line));
                 }
             });
             read.unwrap_or_else(|error| tracing::debug!("{error}"));
@@ -52,42 +43,29 @@ impl OwnLock {
     }
 
     fn read_errors(&mut self, errors: &Diagnostics) {
-        for error in errors.iter() {
-            let text = format!("{}\n{}", error.summary, error.detail);
-            // The lock that this error describes is the one that exists, which may be that of another process.
-            self.is_left |=
-                text.contains("Error releasing the state lock") && !text.contains("does not match");
-        }
+        let of_release = errors.iter().filter(|error| error.summary == RELEASE);
+        self.0.extend(of_release.filter_map(|error| id_in_release(&error.detail)));
     }
 
     /// The ID of the lock that has refused a command, if it is this one. The error is why that is not certain.
     pub(super) fn id_in(&self, output: &str) -> Result<String, String> {
         let errors = Diagnostics::read(output.as_bytes()).unwrap_or_default();
         let error = errors.iter().find(|error| is_lock_error(error));
-        let text = error.map(|error| format!("{}\n{}", error.summary, error.detail));
-        let text = text.ok_or("the tool does not say who holds it")?;
+        let text = error.map(Diagnostic::text).ok_or("the tool does not say who holds it")?;
         let id = lock_id(&text).ok_or("its ID is not known")?;
-        if self.ids.iter().any(|own| own == id) {
+        if self.0.iter().any(|own| own == id) {
             return Ok(id.to_owned());
         }
-        if has_own_info(&text) {
-            return Err("it is not known who holds it".to_owned());
-        }
-        let ours = self.is_left && self.is_holder(&text);
-        if ours { Ok(id.to_owned()) } else { Err("another process may hold it".to_owned()) }
+        Err("another process may hold it".to_owned())
     }
+}
 
-    /// Whether the holder is an apply that this machine began while the tool ran.
-    fn is_holder(&self, text: &str) -> bool {
-        let of = |label: &str| lock_info(text, label);
-        let host = of("Who:").and_then(|who| who.rsplit_once('@')).map(|(_, host)| host);
-        let is_host = host.is_some() && host == self.host.as_deref().map(str::trim);
-        let created = of("Created:").and_then(go_time);
-        let is_time = created
-            .zip(self.ran)
-            .is_some_and(|(created, (first, last))| first <= created && created <= last);
-        is_host && is_time && of("Operation:") == Some("OperationTypeApply")
-    }
+/// The own lock's ID in the error of a release, as the backend s3 words it: `failed to retrieve lock info for lock ID "..."`, or
+/// `lock ID "..." does not match existing lock ("...")`.
+fn id_in_release(text: &str) -> Option<String> {
+    let (_, rest) = text.split_once("lock ID \"")?;
+    let (id, _) = rest.split_once('"')?;
+    (id.len() >= 16).then(|| id.to_owned())
 }
 
 /// Whether lines belong to the tool's own error about the state, in a box or without. Other errors quote the output of
@@ -119,24 +97,17 @@ fn id_in_url(line: &str) -> Option<String> {
     (is_url && id.len() >= 16).then(|| id.to_owned())
 }
 
-/// A time as Go prints it: `2026-11-22 01:57:02.5 +0000 UTC`.
-fn go_time(text: &str) -> Option<Timestamp> {
-    let mut words = text.split_whitespace();
-    let (date, time, zone) = (words.next()?, words.next()?, words.next()?);
-    format!("{date}T{time}{zone}").parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const ID: &str = "8fddc8f0-2359-6730-022a-e7f868d40c4b";
 
-    fn held(error: &str, id: &str, who: &str, operation: &str, created: &str) -> String {
+    fn held(error: &str, id: &str) -> String {
         format!(
             "╷\n│ Error: Error acquiring the state lock\n│ \n│ Error message: {error}\n│ Lock Info:\n│   ID:        {id}\n\
-             │   Path:      b/k\n│   Operation: {operation}\n│   Who:       {who}\n│   Version:   1.11.4\n\
-             │   Created:   {created}\n│   Info:      \n│ \n│ \n│ Terraform acquires a state lock\n╵\n"
+             │   Path:      b/k\n│   Operation: OperationTypeApply\n│   Who:       root@pod-1\n│   Version:   1.11.4\n\
+             │   Created:   2026-11-23 13:05:00.5 +0000 UTC\n│   Info:      \n│ \n│ \n│ Terraform acquires a state lock\n╵\n"
         )
     }
 
@@ -159,72 +130,52 @@ mod tests {
         }
     }
 
+    /// Errors of terraform 1.11.4 with the backend s3.
     #[test]
-    fn lock_that_the_tool_found_instead_of_its_own_is_not_its_own() {
-        let text = |error: &str| {
+    fn error_of_a_release_names_the_own_lock_and_not_the_one_that_exists() {
+        let text = |summary: &str, error: &str| {
             format!(
-                "Error: Error releasing the state lock\n\nError message: failed to unlock: {error}\nLock Info:\n  ID:        {ID}\n  Who:       alice@elsewhere\n"
+                "Error: {summary}\n\nError message: failed to unlock: {error}\nLock Info:\n  ID:        11111111-2222-3333-4444\n  Who:       root@pod-1\n"
             )
         };
-        for (error, is_left) in [
-            ("lock ID \"1\" does not match existing lock (\"8fddc8f0\")", false),
-            ("operation error DynamoDB: 503", true),
+        let own = format!("failed to retrieve lock info for lock ID \"{ID}\": ThrottlingException");
+        let other = format!("lock ID \"{ID}\" does not match existing lock (\"11111111-2222\")");
+        for (summary, error, ids) in [
+            (RELEASE, &*own, &[ID][..]),
+            (RELEASE, &*other, &[ID]),
+            (RELEASE, "operation error DynamoDB: DeleteItem, 503", &[]),
+            ("local-exec provisioner error", &*own, &[]),
         ] {
             let mut own = OwnLock::default();
-            own.read_errors(&Diagnostics::read(text(error).as_bytes()).unwrap());
-            assert_eq!((own.ids.len(), own.is_left), (0, is_left), "{error}");
-        }
-    }
-
-    fn own(ids: &[&str], is_left: bool) -> OwnLock {
-        let time = |text: &str| text.parse().unwrap();
-        OwnLock {
-            ids: ids.iter().map(|id| (*id).to_owned()).collect(),
-            is_left,
-            ran: Some((time("2026-11-23T13:00:00Z"), time("2026-11-23T13:10:00Z"))),
-            host: Some("pod-1\n".to_owned()),
+            own.read_errors(&Diagnostics::read(text(summary, error).as_bytes()).unwrap());
+            assert_eq!(own.0, ids, "{error}");
         }
     }
 
     #[test]
-    fn only_a_lock_of_the_dead_tool_is_its_own() {
-        let s3 = |who: &str, operation: &str, created: &str| {
-            held("operation error S3: PutObject, PreconditionFailed", ID, who, operation, created)
-        };
-        let (apply, during) = ("OperationTypeApply", "2026-11-23 13:05:00.5 +0000 UTC");
-        let ours = s3("root@pod-1", apply, during);
-        assert_eq!(own(&[], true).id_in(&ours).unwrap(), ID);
-        assert_eq!(own(&[ID], false).id_in(&ours).unwrap(), ID);
-        for (lock, output) in [
-            // The tool has not said that it could not release its lock.
-            (own(&[], false), ours),
-            (own(&[], true), s3("root@pod-2", apply, during)),
-            (own(&[], true), s3("root", apply, during)),
-            (own(&[], true), s3("root@pod-1", "OperationTypePlan", during)),
-            (own(&[], true), s3("root@pod-1", apply, "2026-11-23 12:59:59 +0000 UTC")),
-            (own(&[], true), s3("root@pod-1", apply, "2026-11-23 13:10:01 +0000 UTC")),
-            (own(&[], true), s3("root@pod-1", apply, "yesterday")),
-            (own(&["other"], true), "Error: Error acquiring the state lock\n\ndenied\n".to_owned()),
-            (own(&[ID], true), "Error: no such host\n".to_owned()),
+    fn only_a_lock_whose_id_the_tool_has_named_is_its_own() {
+        let own = |ids: &[&str]| OwnLock(ids.iter().map(|id| (*id).to_owned()).collect());
+        let s3 = held("operation error S3: PutObject, PreconditionFailed", ID);
+        assert_eq!(own(&[ID]).id_in(&s3).unwrap(), ID);
+        // The `Lock Info` of the backend http is that of the refused command.
+        let push = "e3b00f68-a6f9-b78b-e6a2-3c0b68ff9c34";
+        let http = held(&format!("HTTP remote state already locked:\n│ ID={ID}"), push);
+        assert_eq!(own(&[ID]).id_in(&http).unwrap(), ID);
+        for (own, output) in [
+            (own(&[]), s3.clone()),
+            (own(&["11111111-2222-3333-4444"]), s3),
+            (own(&[push]), http),
+            (own(&[ID]), "Error: Error acquiring the state lock\n\ndenied\n".to_owned()),
+            (own(&[ID]), "Error: no such host\n".to_owned()),
         ] {
-            lock.id_in(&output).unwrap_err();
+            own.id_in(&output).unwrap_err();
         }
     }
 
-    /// The `Lock Info` of the backend http is that of the refused command.
     #[test]
-    fn lock_of_the_backend_http_is_known_by_the_url_of_the_refused_state() {
-        let (push, other) = ("e3b00f68-a6f9-b78b-e6a2-3c0b68ff9c34", "11111111-2222-3333-4444");
-        let now = "2026-11-23 13:05:00.5 +0000 UTC";
-        let output = |holder: &str| {
-            let error = format!("HTTP remote state already locked:\n│ ID={holder}");
-            held(&error, push, "root@pod-1", "OperationTypeApply", now)
-        };
+    fn id_is_read_from_urls_of_the_tool() {
         let line = format!("│ http://127.0.0.1:1/state?ID={ID} giving");
-        let id = id_in_url(&line).unwrap();
-        assert_eq!(own(&[&id], true).id_in(&output(ID)).unwrap(), ID);
-        own(&[&id], true).id_in(&output(other)).unwrap_err();
-        own(&[], true).id_in(&output(ID)).unwrap_err();
+        assert_eq!(id_in_url(&line).unwrap(), ID);
         for line in [
             format!("x (local-exec): http://h/state?ID={ID}"),
             format!("see what?ID={ID}"),
