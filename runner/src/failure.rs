@@ -159,8 +159,7 @@ impl Failure {
     /// Adds the resources that the tool has started, and of which no result is known.
     pub(crate) fn with_unanswered(mut self, resources: Option<String>) -> Self {
         let Some(resources) = resources else { return self };
-        self.message =
-            format!("{}; started, but no result was reported: {resources}", self.message);
+        self.message = format!("{}; it is not known how these ended: {resources}", self.message);
         let hint = self.hint.unwrap_or_default();
         let known = hint.contains("resources may exist");
         self.hint = Some(match (&*hint, known) {
@@ -244,6 +243,8 @@ impl From<&RunError> for Failure {
             RunError::MissingState(lost) => Self::of_config(error, &lost.hint()),
             RunError::UnreadableDirectory(_) => Self::of_config(error, UNREADABLE_DIRECTORY),
             RunError::OrphanedTool(_) => Self::new(Kind::Locked, error).with_hint(ORPHANED_TOOL),
+            RunError::Unanswered { is_planned: true, .. } => Self::of_order(error, LOOK_AND_PLAN),
+            RunError::Unanswered { .. } => Self::of_order(error, LOOK_AND_REPEAT),
             RunError::LeftImport { is_working, .. } => Self::of_left_import(error, *is_working),
             RunError::Unreadable(cause) => cause.into(),
             RunError::Rules(cause) => cause.into(),
@@ -321,6 +322,10 @@ const SPOOL: &str = "nothing was run; mount a volume there that the user of the 
 /// What to do about the tool of a killed run.
 const ORPHANED_TOOL: &str = "nothing was applied; wait until that process has ended, or find it with `fuser -v` on the \
      file run.output there and end it, and run again";
+
+/// What to do about objects that an earlier apply was to create.
+const LOOK_AND_PLAN: &str = "look for it, import it or delete it, and plan again";
+const LOOK_AND_REPEAT: &str = "look for it, import it or delete it, and run again with --again";
 
 /// What to do about an import whose plan is not accepted yet, and about one that a killed run has left.
 const WORKING_IMPORT: &str = "nothing was planned or applied; run again when that run has ended";

@@ -220,6 +220,7 @@ impl Run<'_> {
     ) -> Result<(), RunError> {
         self.check_lost_state(prepared).await?;
         Box::pin(self.undo_killed_imports(prepared)).await?;
+        Box::pin(self.check_earlier_creates(prepared)).await?;
         let is_planned = self.report.plan.is_some();
         let before = fs::metadata(self.log.path())?.len();
         let name = prepared.terragrunt.as_ref().unwrap_or(&prepared.installed).tool.to_string();

@@ -103,7 +103,10 @@ impl Push {
     /// What to do if the state is still locked: a backend that refuses writes may also refuse to release the lock.
     fn unlock(&self) -> String {
         let unlock = self.words("force-unlock ID");
-        format!(" (if the state is still locked: first {unlock}, with the ID that the push prints)")
+        format!(
+            " (if the state is still locked, wait until the holder that the push names has ended; only if that is this \
+             apply, whose tool has ended, run {unlock} first, with the ID that the push prints)"
+        )
     }
 
     /// How to push a state whose file has to be found first.

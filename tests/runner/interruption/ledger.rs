@@ -126,7 +126,7 @@ async fn killed_tool_leaves_resources_without_an_answer_which_the_message_names(
     );
     let ended = sandbox.run_with(&datastore.url, UNPLANNED);
     assert_eq!(ended.code, 1, "{}", ended.stderr);
-    let expected = "; started, but no result was reported: terraform_data.b (create)";
+    let expected = "; it is not known how these ended: terraform_data.b (create)";
     assert!(ended.stderr.contains(expected), "{}", ended.stderr);
     let expected = ["terraform_data.a create completed -", "terraform_data.b create unknown -"];
     assert_eq!(resources(&ledger(&datastore).await), expected);
@@ -251,4 +251,54 @@ async fn classes_of_the_ledger_are_those_of_the_rules_of_the_run() {
         .run_with(&datastore.url, &[UNPLANNED, &["--rules", rules.to_str().unwrap()]].concat());
     assert_eq!(ended.code, 7, "{}", ended.stderr);
     assert_eq!(resources(&ledger(&datastore).await), ["a_b.c create failed quota"]);
+}
+
+/// The state is that of before, so the plan is not stale.
+#[tokio::test(flavor = "multi_thread")]
+async fn apply_that_was_killed_in_a_creation_is_not_made_again() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER);
+    let (started, hold) = (sandbox.path("started"), sandbox.path("hold"));
+    let command = format!(
+        "touch {}; while [ -e {} ]; do sleep 0.05; done",
+        started.display(),
+        hold.display()
+    );
+    sandbox.write(
+        "main.tf",
+        &format!(
+            "resource \"terraform_data\" \"a\" {{\n  provisioner \"local-exec\" {{\n    command = \"{command}\"\n  }}\n}}\n"
+        ),
+    );
+    let run = |args: &[&str]| sandbox.run_with(&datastore.url, &[args, &["--name", "x"]].concat());
+    let killed = |args: &[&str]| {
+        std::fs::write(&hold, "").unwrap();
+        let runner = sandbox.start(Some(&datastore.url), &[args, &["--name", "x"]].concat());
+        eventually("it creates", || started.exists());
+        // The ledger is stored within a second.
+        std::thread::sleep(Duration::from_secs(2));
+        runner.kill_all();
+        runner.wait();
+        std::fs::remove_file(&started).unwrap();
+        std::fs::remove_file(&hold).unwrap();
+    };
+    assert_eq!(run(&["plan", "--run", "p"]).code, 0);
+    tokio::task::block_in_place(|| killed(&["apply", "--run", "a", "--plan", "p"]));
+    let unplanned = ["apply", "--no-plan", "--run", "u"];
+    for (order, next) in [
+        (&["apply", "--run", "a", "--plan", "p"][..], "and plan again"),
+        (&["apply", "--run", "b", "--plan", "p"], "and plan again"),
+        (&unplanned, "and run again with --again"),
+    ] {
+        if order == unplanned {
+            tokio::task::block_in_place(|| killed(&unplanned));
+        }
+        let ended = run(order);
+        assert_eq!((ended.code, started.exists()), (9, false), "{order:?}: {}", ended.stderr);
+        for words in ["was to create terraform_data.a, and got no answer: it may exist", next] {
+            assert!(ended.stderr.contains(words), "{words}: {}", ended.stderr);
+        }
+    }
+    assert_eq!(run(&[&unplanned[..], &["--again"]].concat()).code, 0);
+    assert_eq!(run(&["plan", "--run", "q", "--detailed-exitcode"]).code, 0);
 }

@@ -40,9 +40,7 @@ fn lock_of_a_local_state_is_free_and_its_bytes_stay() {
     let sandbox = Sandbox::new(RUNNER);
     let ended = killed(&sandbox, "");
     assert!(
-        ended
-            .stderr
-            .contains("; the lock of the state is free; started, but no result was reported: "),
+        ended.stderr.contains("; the lock of the state is free; it is not known how these ended: "),
         "{}",
         ended.stderr
     );
@@ -60,7 +58,9 @@ fn lock_that_a_killed_tool_has_left_is_named_by_the_id_of_the_server() {
     let held = json(contents.lock.as_deref().unwrap());
     let id = held["ID"].as_str().unwrap();
     for words in [
-        format!("; the state is locked: held by another process (lock ID {id}); started, but no"),
+        format!(
+            "; the state is locked: held by another process (lock ID {id}); it is not known how"
+        ),
         format!(
             "and the state is still locked: compare both, then unlock it with `terraform force-unlock {id}`"
         ),
@@ -77,9 +77,7 @@ fn free_lock_of_a_server_is_taken_and_freed_and_nothing_is_written() {
     let sandbox = Sandbox::new(RUNNER);
     let ended = killed(&sandbox, &configuration);
     assert!(
-        ended
-            .stderr
-            .contains("; the lock of the state is free; started, but no result was reported: "),
+        ended.stderr.contains("; the lock of the state is free; it is not known how these ended: "),
         "{}",
         ended.stderr
     );

@@ -235,7 +235,7 @@ fn creation_that_a_signal_has_interrupted_is_named() {
         let ended = runner.wait();
         let last = ended.stderr.lines().last().unwrap();
         for words in [
-            "; started, but no result was reported: aws_vpc.v (create)",
+            "; it is not known how these ended: aws_vpc.v (create)",
             "resources may exist that the state does not record: look for those without a result",
         ] {
             assert!(last.contains(words), "{words}: {last}");

@@ -1,6 +1,6 @@
 //! What the ledger has of imports, and what decides whether an object is imported.
 
-use datastore_api::{Attempt, Name, RunKey};
+use datastore_api::{Attempt, Name, RunKey, Sha256};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -106,6 +106,11 @@ impl Ledger {
     /// The reviewed plan of a try.
     pub(crate) fn reviewed(&self, number: u32) -> Option<&ReviewedPlan> {
         self.reviewed.iter().find(|plan| plan.number == number)
+    }
+
+    /// Whether a try of it has applied this stored plan, or what was left of it.
+    pub(crate) fn has_reviewed(&self, plan: Sha256) -> bool {
+        self.reviewed.iter().any(|reviewed| reviewed.sha256 == plan)
     }
 
     /// Whether it is of this run.

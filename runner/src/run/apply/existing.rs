@@ -5,6 +5,7 @@ mod command;
 mod evidence;
 mod history;
 mod state;
+mod unanswered;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

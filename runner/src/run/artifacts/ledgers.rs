@@ -5,12 +5,18 @@ use std::time::Duration;
 
 use datastore_api::client::{Condition, Upload};
 use datastore_api::{Attempt, Client, ClientError, File, Name, RunKey};
+use jiff::{SignedDuration, Timestamp};
 
+use crate::report::PlanReport;
 use crate::report::ledger::{Ledger, ReviewedPlan};
 use crate::run::artifacts::{Artifacts, LEDGER, other};
 
 /// A larger one is not read.
 pub(crate) const MAX_LEDGER: usize = 64 << 20;
+/// How far the clocks of the datastore and of a runner may be apart.
+const CLOCKS: SignedDuration = SignedDuration::from_mins(10);
+/// How many runs after a plan are searched for an apply of it, the newest first.
+const MAX_RUNS: usize = 50;
 /// How long one upload may take while the tool works.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -38,6 +44,39 @@ impl Artifacts {
             for files in self.client.attempts(&run).await?.attempts {
                 let is_other = run != self.run || files.attempt != self.attempt;
                 if is_other && files.artifacts.iter().any(|file| file.name == LEDGER) {
+                    ledgers.extend(stored(&self.client, &run, files.attempt).await?);
+                }
+            }
+        }
+        Ok(ledgers)
+    }
+
+    /// The ledgers of this run, and of the runs that were started since its stored plan was made: one of these may have applied
+    /// the plan.
+    pub(crate) async fn earlier_ledgers(
+        &self,
+        plan: Option<&PlanReport>,
+        planned: Option<Timestamp>,
+    ) -> Result<Vec<Ledger>, ClientError> {
+        let mut ledgers = Vec::new();
+        for attempt in (0..=self.attempt.0).map(Attempt) {
+            if self.has(attempt, LEDGER) {
+                ledgers.extend(stored(&self.client, &self.run, attempt).await?);
+            }
+        }
+        let Some((plan, planned)) = plan.zip(planned) else { return Ok(ledgers) };
+        let RunKey { namespace, layer, run } = &self.run;
+        let listed = self.client.runs(namespace, layer, None).await?.runs;
+        // An unknown time may be a later one.
+        let is_later = |started: &str| {
+            started.parse::<Timestamp>().map_or(true, |started| started + CLOCKS >= planned)
+        };
+        let is_own = |name: &str| *run.as_ref() == *name || plan.run.as_deref() == Some(name);
+        let others = listed.iter().filter(|run| is_later(&run.started) && !is_own(&run.run));
+        for run in others.filter_map(|run| run.run.parse().ok()).take(MAX_RUNS) {
+            let run = self.sibling(&run);
+            for files in self.client.attempts(&run).await?.attempts {
+                if files.artifacts.iter().any(|file| file.name == LEDGER) {
                     ledgers.extend(stored(&self.client, &run, files.attempt).await?);
                 }
             }

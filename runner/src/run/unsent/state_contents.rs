@@ -52,6 +52,11 @@ impl StateContents {
         !self.lineage.is_empty() && self.lineage == other.lineage && self.serial > other.serial
     }
 
+    /// Whether it has no resources: nothing would be missed.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.resources.is_empty() && self.encrypted_data.is_none()
+    }
+
     /// Whether the backend's state has the contents of this one. The error is the difference.
     ///
     /// The serial alone does not show it: an apply on another machine writes the same serial, or later ones, without what
