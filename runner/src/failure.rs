@@ -243,14 +243,14 @@ impl From<&RunError> for Failure {
             RunError::MissingState(lost) => Self::of_config(error, &lost.hint()),
             RunError::UnreadableDirectory(_) => Self::of_config(error, UNREADABLE_DIRECTORY),
             RunError::OrphanedTool(_) => Self::new(Kind::Locked, error).with_hint(ORPHANED_TOOL),
-            RunError::Unanswered { is_planned: true, .. } => Self::of_order(error, LOOK_AND_PLAN),
-            RunError::Unanswered { .. } => Self::of_order(error, LOOK_AND_REPEAT),
             RunError::LeftImport { is_working, .. } => Self::of_left_import(error, *is_working),
             RunError::Unreadable(cause) => cause.into(),
             RunError::Rules(cause) => cause.into(),
             RunError::AppliedElsewhere { .. } => Self::of_order(error, APPLIED_ELSEWHERE),
             RunError::SamePlan { .. } => Self::of_order(error, SAME_PLAN),
-            RunError::OtherOrder { next, .. } => Self::of_order(error, next),
+            RunError::OtherOrder { next, .. } | RunError::Unanswered { next, .. } => {
+                Self::of_order(error, next)
+            }
             RunError::PrintsOnly { .. } => Self::of_config(error, PRINTS_ONLY),
             RunError::NoOrderKeys => Self::of_config(error, NO_ORDER_KEYS),
             RunError::Stopped(stop) | RunError::StoppedApply { stop, .. } => {
@@ -323,14 +323,10 @@ const SPOOL: &str = "nothing was run; mount a volume there that the user of the 
 const ORPHANED_TOOL: &str = "nothing was applied; wait until that process has ended, or find it with `fuser -v` on the \
      file run.output there and end it, and run again";
 
-/// What to do about objects that an earlier apply was to create.
-const LOOK_AND_PLAN: &str = "look for it, import it or delete it, and plan again";
-const LOOK_AND_REPEAT: &str = "look for it, import it or delete it, and run again with --again";
-
 /// What to do about an import whose plan is not accepted yet, and about one that a killed run has left.
 const WORKING_IMPORT: &str = "nothing was planned or applied; run again when that run has ended";
-const LEFT_IMPORT: &str = "nothing was applied; take it out of the state (`terraform state rm ADDRESS`), or plan, review that \
-    plan, and apply it";
+const LEFT_IMPORT: &str = "nothing was applied; take it out of the state (`terraform state rm ADDRESS`), and run again; if it \
+    belongs to this layer, import it with a plan that is reviewed";
 
 /// What to do if the state of which the plan was made is gone with the private directory of its run.
 const LOST_AFTER_PLAN: &str = "nothing was applied; use a backend that is not local, or a path outside of the checkout, or \

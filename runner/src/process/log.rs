@@ -190,6 +190,10 @@ impl OutputFile {
         let read = self.file.read_at(&mut end, start)?;
         let text = String::from_utf8_lossy(&end[..read]);
         let is_report = |line: &str| {
+            // With `-json`, where a provisioner's output is of another type.
+            if line.starts_with('{') {
+                return line.contains("Interrupt received.\\n") && !line.contains("\"provision_");
+            }
             let line = anstream::adapter::strip_str(line).to_string();
             let prefix = line.trim_end().strip_suffix("Interrupt received.");
             // What a provisioner prints has a prefix as well.

@@ -73,7 +73,7 @@ pub(crate) struct ReviewedPlan {
     #[serde(rename = "try")]
     pub(crate) number: u32,
     pub(crate) sha256: Sha256,
-    /// The run and the attempt that have it.
+    /// The run and the attempt that have it; empty for a plan in a file.
     pub(crate) run: String,
     pub(crate) attempt: Attempt,
 }
@@ -227,9 +227,9 @@ impl Ledger {
         self.current.clear();
         (self.plan_sha256, self.tool) = (plan, tool);
         self.tries += 1;
-        if let Some(PlanReport { sha256, run: Some(run), attempt: Some(attempt), .. }) = reviewed {
-            let (number, run) = (self.tries, run.clone());
-            self.reviewed.push(ReviewedPlan { number, sha256: *sha256, run, attempt: *attempt });
+        if let Some(PlanReport { sha256, run, attempt, .. }) = reviewed {
+            let (run, attempt) = (run.clone().unwrap_or_default(), attempt.unwrap_or_default());
+            self.reviewed.push(ReviewedPlan { number: self.tries, sha256: *sha256, run, attempt });
         }
         self.ended = None;
         self.updated = now();

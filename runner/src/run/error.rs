@@ -118,8 +118,10 @@ pub(crate) enum RunError {
     UnreadableDirectory(#[source] std::io::Error),
     #[error("the tool of a killed run still works: a process has its output in {} open", .0.display())]
     OrphanedTool(PathBuf),
-    #[error("an earlier apply of this {} was to create {names}, and got no answer: it may exist", if *.is_planned { "plan" } else { "run" })]
-    Unanswered { names: String, is_planned: bool },
+    #[error(
+        "an earlier apply of this {order} was to create {names}, and got no answer: it may exist"
+    )]
+    Unanswered { order: &'static str, names: String, next: String },
     #[error("run {run} has imported {names} into the state, and {why}")]
     LeftImport {
         run: String,

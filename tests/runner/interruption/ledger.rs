@@ -288,6 +288,8 @@ async fn apply_that_was_killed_in_a_creation_is_not_made_again() {
     for (order, next) in [
         (&["apply", "--run", "a", "--plan", "p"][..], "and plan again"),
         (&["apply", "--run", "b", "--plan", "p"], "and plan again"),
+        // Of the run that has made the plan.
+        (&["apply", "--run", "p", "--plan", "p"], "and plan again"),
         (&unplanned, "and run again with --again"),
     ] {
         if order == unplanned {

@@ -114,7 +114,7 @@ fn apply_without_a_stored_plan_has_its_log() {
         summary.contains("\n\n<details><summary>Log</summary>\n\n```text\nterraform 1.9.8 "),
         "{summary}"
     );
-    assert!(summary.contains("init is done\napply is done\n```\n\n</details>\n"), "{summary}");
+    assert!(summary.contains("init is done\napply is done\nApply complete! "), "{summary}");
 }
 
 #[test]

@@ -300,14 +300,14 @@ async fn an_empty_unsaved_state_is_not_named_as_the_record() {
     let datastore = TestDatastore::memory().await;
     let ended = sandbox.run_with(&datastore.url, &apply(&url, &[]));
     assert_eq!(ended.code, 1, "{}", ended.stderr);
-    for text in ["is empty or incomplete", "run.log of attempt 0 of default/x/r"] {
+    for text in ["is empty or incomplete", "/errored.tfstate.output into a file STATE"] {
         assert!(ended.stderr.contains(text), "{text}: {}", ended.stderr);
     }
     let file = unsent(&sandbox).join("errored.tfstate");
     assert!(!ended.stderr.contains(&format!("state push {}", file.display())), "{}", ended.stderr);
     let refused = sandbox.run_with(&datastore.url, &apply(&url, &[]));
     assert_eq!(refused.code, 8, "{}", refused.stderr);
-    assert!(refused.stderr.contains("run.log of that attempt"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("/errored.tfstate.output into a"), "{}", refused.stderr);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -469,21 +469,25 @@ fn whole_states_beside_a_broken_one_are_pushed_as_well() {
     }
 }
 
-/// The log has the state with masked URLs, which is another state.
+/// The log and the screen have the state with masked URLs, which is another state.
 #[tokio::test(flavor = "multi_thread")]
 async fn printed_state_is_copied_from_the_output_that_is_not_masked() {
     let state = r#"{"url": "https://user:pass@host/"}"#;
     let (sandbox, url) = refusing(".", &format!(": > errored.tfstate; echo '{state}'; exit 1"));
     let datastore = TestDatastore::memory().await;
     let ended = sandbox.run_with(&datastore.url, &apply(&url, &[]));
-    assert!(ended.stdout.contains(state), "{}", ended.stdout);
+    assert!(ended.stdout.contains("https://***@host/"), "{}", ended.stdout);
     let stored = crate::stored_run::StoredRun::new(&datastore, "default", "x", "r");
     assert!(stored.log(0).await.contains("https://***@host/"));
-    let expected = "copy that JSON document from the output above (stdout) into a file STATE. \
-                Use run.log of attempt 0 of default/x/r only if it contains no `***`. ";
-    assert!(ended.stderr.contains(expected), "{}", ended.stderr);
+    let output = unsent(&sandbox).join("errored.tfstate.output");
+    assert!(std::fs::read_to_string(&output).unwrap().contains(state));
+    let expected = format!("copy that JSON document from {} into a file STATE.", output.display());
+    assert!(ended.stderr.contains(&expected), "{}", ended.stderr);
     let refused = sandbox.run_with(&datastore.url, &apply(&url, &[]));
-    let expected = "copy that JSON document from the stdout of that run into a file STATE. \
-                Use run.log of that attempt only if it contains no `***`. Then in ";
+    assert!(refused.stderr.contains(&expected), "{}", refused.stderr);
+    std::fs::remove_file(output).unwrap();
+    let refused = sandbox.run_with(&datastore.url, &apply(&url, &[]));
+    let expected = "copy that JSON document from the stdout of that run or run.log of that attempt into a file \
+                    STATE, but only if it contains no `***`. Then in ";
     assert!(refused.stderr.contains(expected), "{}", refused.stderr);
 }

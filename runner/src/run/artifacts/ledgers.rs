@@ -7,7 +7,6 @@ use datastore_api::client::{Condition, Upload};
 use datastore_api::{Attempt, Client, ClientError, File, Name, RunKey};
 use jiff::{SignedDuration, Timestamp};
 
-use crate::report::PlanReport;
 use crate::report::ledger::{Ledger, ReviewedPlan};
 use crate::run::artifacts::{Artifacts, LEDGER, other};
 
@@ -51,11 +50,11 @@ impl Artifacts {
         Ok(ledgers)
     }
 
-    /// The ledgers of this run, and of the runs that were started since its stored plan was made: one of these may have applied
-    /// the plan.
+    /// The ledgers of this run and, where its plan is a stored one, of the runs that were started since it was made: one of these
+    /// may have applied the plan.
     pub(crate) async fn earlier_ledgers(
         &self,
-        plan: Option<&PlanReport>,
+        is_stored: bool,
         planned: Option<Timestamp>,
     ) -> Result<Vec<Ledger>, ClientError> {
         let mut ledgers = Vec::new();
@@ -64,15 +63,18 @@ impl Artifacts {
                 ledgers.extend(stored(&self.client, &self.run, attempt).await?);
             }
         }
-        let Some((plan, planned)) = plan.zip(planned) else { return Ok(ledgers) };
-        let RunKey { namespace, layer, run } = &self.run;
+        if !is_stored {
+            return Ok(ledgers);
+        }
+        let RunKey { namespace, layer, run: own } = &self.run;
         let listed = self.client.runs(namespace, layer, None).await?.runs;
-        // An unknown time may be a later one.
-        let is_later = |started: &str| {
-            started.parse::<Timestamp>().map_or(true, |started| started + CLOCKS >= planned)
+        // An unknown time may be a later one. `started` is that of the newest attempt.
+        let is_later = |started: &str| match (started.parse::<Timestamp>(), planned) {
+            (Ok(started), Some(planned)) => started + CLOCKS >= planned,
+            _ => true,
         };
-        let is_own = |name: &str| *run.as_ref() == *name || plan.run.as_deref() == Some(name);
-        let others = listed.iter().filter(|run| is_later(&run.started) && !is_own(&run.run));
+        let others =
+            listed.iter().filter(|run| is_later(&run.started) && *own.as_ref() != *run.run);
         for run in others.filter_map(|run| run.run.parse().ok()).take(MAX_RUNS) {
             let run = self.sibling(&run);
             for files in self.client.attempts(&run).await?.attempts {

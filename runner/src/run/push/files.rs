@@ -39,23 +39,24 @@ pub(super) fn kept_outputs<P: AsRef<Path>>(files: &[P]) -> Option<String> {
     (!outputs.is_empty()).then(|| listed(&outputs))
 }
 
-/// How the state that the tool printed gets into a file. The log is masked, which may change the state.
+/// How the state that the tool printed gets into a file. The screen and the log are masked, which may change the state; the
+/// kept output is not.
 pub(super) fn copy_printed(
     states: &Sorted<'_>,
     is_cut: bool,
     stdout: &str,
     log: Option<&str>,
 ) -> String {
-    let log = log.map(|log| format!(" Use {log} only if it contains no `***`."));
-    let kept = kept_outputs(&states.broken).map(|outputs| format!("its output is in {outputs}; "));
     let cut = if is_cut {
         "the output is incomplete, so that state may be cut, and a part of a state must not be pushed; "
     } else {
         ""
     };
+    if let Some(outputs) = kept_outputs(&states.broken) {
+        return format!("{cut}copy that JSON document from {outputs} into a file STATE.");
+    }
+    let or_log = log.map(|log| format!(" or {log}")).unwrap_or_default();
     format!(
-        "{}{cut}copy that JSON document from {stdout} into a file STATE.{}",
-        kept.unwrap_or_default(),
-        log.unwrap_or_default()
+        "{cut}copy that JSON document from {stdout}{or_log} into a file STATE, but only if it contains no `***`."
     )
 }

@@ -68,7 +68,7 @@ fn state_is_found_in_a_directory_that_was_moved_while_the_tool_ran() {
 
 #[test]
 fn missing_state_refuses_applies_until_its_record_is_removed() {
-    let printed = "copy that JSON document from the stdout of that run";
+    let printed = "/errored.tfstate.output into a file STATE";
     for (text, says) in [(WRITTEN, "Find that file, and"), (PRINTED, printed)] {
         let sandbox = module(text);
         let record = unsent(&sandbox).join("errored.tfstate");

@@ -1,4 +1,5 @@
-//! Whether an apply may create again what an earlier, killed apply of the same plan or run has created without an answer.
+//! Whether an apply may create again what an earlier apply of the same plan or run has created without an answer: because it was
+//! killed, or because a connection broke.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +13,13 @@ use crate::run::apply::remainder::planned_id;
 use crate::run::artifacts::Artifacts;
 use crate::run::error::RunError;
 use crate::run::prepare::Prepared;
-use crate::tool::diagnostics::type_of;
+use crate::tool::diagnostics::{Action, type_of};
+
+/// What to do about objects that an earlier apply was to create.
+const LOOK_AND_PLAN: &str = "look for it, import it or delete it, and plan again";
+const LOOK_AND_ORDER: &str =
+    "look for it, import it or delete it, and start a new run of the layer";
+const LOOK_AND_REPEAT: &str = "look for it, import it or delete it, and run again with --again";
 
 impl Run<'_> {
     /// Refuses the apply if an earlier one was to create an object, and nothing is known of it. An object whose ID is unique may be
@@ -27,7 +34,8 @@ impl Run<'_> {
         if self.job.again {
             return Ok(());
         }
-        let read = artifacts.earlier_ledgers(self.report.plan.as_ref(), self.report.planned);
+        let (plan, planned) = (self.report.plan.as_ref(), self.report.planned);
+        let read = artifacts.earlier_ledgers(plan.is_some_and(|plan| plan.run.is_some()), planned);
         let read = self.signals.or(read).await.map_err(RunError::Stopped)?;
         let mut ledgers = read.map_err(RunError::Ledger)?;
         ledgers.retain(|ledger| self.is_of_this_order(ledger));
@@ -40,13 +48,17 @@ impl Run<'_> {
         if open.is_empty() {
             return Ok(());
         }
-        let open = self.not_unique(prepared, open).await?;
-        match list(open.iter().map(|address| clean(address))) {
-            Some(names) => {
-                Err(RunError::Unanswered { names, is_planned: self.report.plan.is_some() })
-            }
-            None => Ok(()),
-        }
+        let is_replaced = |address: &str| {
+            past().any(|(of, ())| of.address == address && of.action == Action::Delete)
+        };
+        let open = self.not_unique(prepared, open, is_replaced).await?;
+        let Some(names) = list(open.iter().map(|address| clean(address))) else { return Ok(()) };
+        let (order, next) = match (&self.report.plan, self.job.pod) {
+            (Some(_), _) => ("plan", LOOK_AND_PLAN),
+            (None, true) => ("run", LOOK_AND_ORDER),
+            (None, false) => ("run", LOOK_AND_REPEAT),
+        };
+        Err(RunError::Unanswered { order, names, next: next.to_owned() })
     }
 
     /// Whether a ledger is of an apply of the same stored plan, or of the same run without one.
@@ -57,17 +69,19 @@ impl Run<'_> {
         }
     }
 
-    /// Those that the state does not have, and that a second creation could make twice.
+    /// Those that a second creation could make twice. If the state had one of them by now, the tool would refuse a stored plan as
+    /// stale; without a plan, one that the state has is not created, unless it was to be replaced.
     async fn not_unique(
         &mut self,
         prepared: &Prepared,
         mut addresses: Vec<String>,
+        is_replaced: impl Fn(&str) -> bool,
     ) -> Result<Vec<String>, RunError> {
-        // A state that cannot be searched has none of them.
-        if let Ok(state) = self.objects(prepared).await? {
-            addresses.retain(|address| !state.may_have_at(address));
-        }
-        if self.report.plan.is_none() || addresses.is_empty() {
+        if self.report.plan.is_none() {
+            // A state that cannot be searched has none of them.
+            if let Ok(state) = self.objects(prepared).await? {
+                addresses.retain(|address| is_replaced(address) || !state.may_have_at(address));
+            }
             return Ok(addresses);
         }
         let (plan, mut left) = (self.reviewed_json(prepared).await?, Vec::new());
