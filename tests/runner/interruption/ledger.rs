@@ -304,3 +304,16 @@ async fn apply_that_was_killed_in_a_creation_is_not_made_again() {
     assert_eq!(run(&[&unplanned[..], &["--again"]].concat()).code, 0);
     assert_eq!(run(&["plan", "--run", "q", "--detailed-exitcode"]).code, 0);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn caller_that_may_not_list_runs_applies_its_plan() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = printing("echo 'a_b.c: Creating...'");
+    assert_eq!(sandbox.run_with(&datastore.url, &["plan", "--name", "x", "--run", "p"]).code, 0);
+    let fault = Fault { method: "GET", part: "/api/runs", status: 403, times: usize::MAX };
+    let proxy = FaultyDatastore::before(&datastore.url, vec![fault]).await;
+    let apply = ["apply", "--name", "x", "--run", "a", "--plan", "p"];
+    let ended = sandbox.run_with(&proxy.url, &apply);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert!(ended.stderr.contains("it is not known whether another run"), "{}", ended.stderr);
+}

@@ -4,8 +4,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use datastore_api::client::{Condition, Upload};
-use datastore_api::{Attempt, Client, ClientError, File, Name, RunKey};
+use datastore_api::{Attempt, Client, ClientError, File, Name, RunKey, chain};
 use jiff::{SignedDuration, Timestamp};
+use reqwest::StatusCode;
 
 use crate::report::ledger::{Ledger, ReviewedPlan};
 use crate::run::artifacts::{Artifacts, LEDGER, other};
@@ -66,6 +67,20 @@ impl Artifacts {
         if !is_stored {
             return Ok(ledgers);
         }
+        match self.later_ledgers(planned).await {
+            // A token need not have the right to list runs.
+            Err(error) if error.status() == Some(StatusCode::FORBIDDEN) => tracing::warn!(
+                "it is not known whether another run has started to apply this plan: {}",
+                chain(&error)
+            ),
+            later => ledgers.extend(later?),
+        }
+        Ok(ledgers)
+    }
+
+    /// The ledgers of other runs that were started since the plan was made.
+    async fn later_ledgers(&self, planned: Option<Timestamp>) -> Result<Vec<Ledger>, ClientError> {
+        let mut ledgers = Vec::new();
         let RunKey { namespace, layer, run: own } = &self.run;
         let listed = self.client.runs(namespace, layer, None).await?.runs;
         // An unknown time may be a later one. `started` is that of the newest attempt.
