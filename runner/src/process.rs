@@ -156,7 +156,7 @@ pub(crate) async fn run(
     };
     let mut file = OutputFile::create(log)?;
     let mut watch = Watch::new(limits, log, to)?;
-    // Nothing fails once the program runs: nobody would stop it.
+    // After an error from here on, no process would stop the program: what can fail comes before its start.
     let to = to.map(|path| Ok::<_, io::Error>((path, private_file(path)?))).transpose()?;
     let following = log.follow(&file, screen)?;
     let started = Instant::now();
@@ -391,7 +391,7 @@ mod tests {
     use super::*;
     use crate::process::redact::Redaction;
 
-    /// What does not start because of an error would run on without anybody who stops it.
+    /// After a later error no process would stop the program.
     #[tokio::test]
     async fn a_program_starts_only_when_its_output_can_be_recorded() {
         let dir = tempfile::tempdir().unwrap();

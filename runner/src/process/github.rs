@@ -1,7 +1,7 @@
 //! Workflow commands of GitHub Actions. GitHub runs lines of a job's output that begin with `::`, and text of others must
 //! not be such a line.
 //!
-//! What is shown on stdout stands between `::stop-commands::TOKEN` and `::TOKEN::`, with a random token.
+//! What is shown on stdout is between `::stop-commands::TOKEN` and `::TOKEN::`, with a random token.
 //! GitHub reads stderr as well, and in no fixed order with stdout: the runner's own lines there are changed where they
 //! could be a command ([`defused`]). A runner that is killed leaves commands stopped until its step ends.
 

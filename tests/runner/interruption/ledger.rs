@@ -317,3 +317,13 @@ async fn caller_that_may_not_list_runs_applies_its_plan() {
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     assert!(ended.stderr.contains("it is not known whether another run"), "{}", ended.stderr);
 }
+
+/// Only attempts that exist are looked at.
+#[tokio::test(flavor = "multi_thread")]
+async fn attempt_with_the_largest_number_is_applied() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = printing("echo 'a_b.c: Creating...'");
+    let attempt = ["--attempt", "4294967295"];
+    let ended = sandbox.run_with(&datastore.url, &[UNPLANNED, &attempt].concat());
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+}

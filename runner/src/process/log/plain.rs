@@ -112,6 +112,7 @@ mod tests {
             assert_eq!(written, b"a\0b ***, https://***@h/x\n", "in pieces of {size}");
         }
     }
+
     /// A title that a provisioner sets, for example.
     #[test]
     fn escape_code_without_an_end_hides_only_the_rest_of_its_line() {
@@ -137,6 +138,7 @@ mod tests {
         log.finish().unwrap();
         assert!(written.ends_with(b"\nlast\n"), "{written:?}");
     }
+
     #[test]
     fn bytes_that_are_not_utf_8_stay() {
         let mut written = Vec::new();

@@ -228,7 +228,7 @@ fn a_file_is_masked_in_place() {
     redaction.mask_in_place(&dir.path().join("missing")).unwrap_err();
 }
 
-/// Nobody may read a file of which it is not known what is in it.
+/// A file whose contents are not known must not be stored.
 #[test]
 fn a_file_that_cannot_be_masked_in_place_is_gone() {
     let dir = tempfile::tempdir().unwrap();

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use datastore_api::client::{Condition, Upload};
+use datastore_api::key::AttemptFiles;
 use datastore_api::{Attempt, Client, ClientError, File, Name, RunKey, chain};
 use jiff::{SignedDuration, Timestamp};
 use reqwest::StatusCode;
@@ -43,7 +44,7 @@ impl Artifacts {
             let run = self.sibling(&run);
             for files in self.client.attempts(&run).await?.attempts {
                 let is_other = run != self.run || files.attempt != self.attempt;
-                if is_other && files.artifacts.iter().any(|file| file.name == LEDGER) {
+                if is_other && has_ledger(&files) {
                     ledgers.extend(stored(&self.client, &run, files.attempt).await?);
                 }
             }
@@ -59,10 +60,9 @@ impl Artifacts {
         planned: Option<Timestamp>,
     ) -> Result<Vec<Ledger>, ClientError> {
         let mut ledgers = Vec::new();
-        for attempt in (0..=self.attempt.0).map(Attempt) {
-            if self.has(attempt, LEDGER) {
-                ledgers.extend(stored(&self.client, &self.run, attempt).await?);
-            }
+        let earlier = self.stored.iter().filter(|files| files.attempt <= self.attempt);
+        for files in earlier.filter(|files| has_ledger(files)) {
+            ledgers.extend(stored(&self.client, &self.run, files.attempt).await?);
         }
         if !is_stored {
             return Ok(ledgers);
@@ -93,7 +93,7 @@ impl Artifacts {
         for run in others.filter_map(|run| run.run.parse().ok()).take(MAX_RUNS) {
             let run = self.sibling(&run);
             for files in self.client.attempts(&run).await?.attempts {
-                if files.artifacts.iter().any(|file| file.name == LEDGER) {
+                if has_ledger(&files) {
                     ledgers.extend(stored(&self.client, &run, files.attempt).await?);
                 }
             }
@@ -138,6 +138,10 @@ impl Artifacts {
         let client = self.client.once(TIMEOUT);
         client.put_file(&self.run, self.attempt, &file, &upload, Condition::Replace).await
     }
+}
+
+fn has_ledger(files: &AttemptFiles) -> bool {
+    files.artifacts.iter().any(|file| file.name == LEDGER)
 }
 
 /// Replaces the ledger of an attempt, if this one is a later state of it.

@@ -41,7 +41,7 @@ const EXPIRATIONS: [&str; 3] =
 const MAX_FILE: u64 = 1 << 20;
 /// How long the metadata service may take.
 const METADATA_LIMIT: Duration = Duration::from_secs(1);
-/// The variable that tells tools not to query the metadata service.
+/// The variable with which tools do not query the metadata service.
 pub(crate) const METADATA_DISABLED: &str = "AWS_EC2_METADATA_DISABLED";
 
 /// The providers and the backend that use these credentials.
