@@ -8,6 +8,7 @@ mod forms;
 mod patterns;
 mod stream;
 pub(crate) mod values;
+mod words;
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;

@@ -1,17 +1,18 @@
 //! The byte strings that are masked, and where they occur.
 //!
 //! All are searched for at once by their first eight bytes: the automaton (crate `aho-corasick`) stays small however long
-//! the secrets are. What follows is compared where the first bytes occur.
+//! the secrets are. What follows is compared where the first bytes occur. The automaton takes one step for each byte, each of
+//! which waits for the one before; so it only sees the text around four bytes that a pattern has as well ([`Words`]).
 
 use std::collections::BTreeSet;
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind, Input, MatchKind};
 use secrecy::{ExposeSecret as _, SecretSlice};
 
+use crate::process::redact::words::{PREFIX, Words};
+
 /// A shorter value is not masked: it would hide ordinary words.
-pub(super) const MIN_LEN: usize = 8;
-/// How many bytes of a pattern the automaton knows. No pattern is shorter.
-const PREFIX: usize = MIN_LEN;
+pub(super) const MIN_LEN: usize = PREFIX;
 /// A longer pattern is searched for in parts, which together mask all of it. So little is held back.
 const PART: usize = 1 << 10;
 /// With more beginnings, the automaton is of a kind that needs less memory and is slower.
@@ -71,6 +72,7 @@ fn line_break(text: &[u8]) -> usize {
 #[derive(Default)]
 pub(super) struct Patterns {
     automaton: Option<AhoCorasick>,
+    words: Words,
     /// The different beginnings, sorted.
     prefixes: Vec<[u8; PREFIX]>,
     /// The patterns with each of them, longest first.
@@ -120,7 +122,7 @@ impl Patterns {
                 builder.match_kind(MatchKind::LeftmostFirst).kind(Some(kind)).build(&prefixes);
             built.expect("fewer than 2^31 short patterns fit into an automaton")
         });
-        Self { automaton, prefixes, groups }
+        Self { automaton, words: Words::new(&prefixes), prefixes, groups }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -149,7 +151,11 @@ impl Patterns {
         let automaton = self.automaton.as_ref()?;
         let mut from = from;
         loop {
-            let found = automaton.find(Input::new(text).range(from..))?;
+            let part = self.words.next_part(text, from)?;
+            let Some(found) = automaton.find(Input::new(text).range(part.clone())) else {
+                from = part.end - (PREFIX - 1);
+                continue;
+            };
             let start = found.start();
             let rest = &text[start..];
             let group = &self.groups[found.pattern().as_usize()];

@@ -307,4 +307,15 @@ proptest! {
         let plain = (0..text.len()).filter(|at| !covered(*at)).map(|at| char::from(text.as_bytes()[at]));
         prop_assert_eq!(masked.replace("***", ""), plain.collect::<String>());
     }
+
+    /// Also where four of its bytes, but not all, occur again and again beside it.
+    #[test]
+    fn a_secret_is_masked_wherever_it_is_in_a_long_text(
+        before in "(abcd|xhun|ter2){0,20}[a-g]{0,9}",
+        after in "(abcd|unte|er2-){0,20}[a-g]{0,9}",
+    ) {
+        let redaction = redaction(&["hunter2-hunter2"]);
+        let text = format!("{before}hunter2-hunter2{after}");
+        prop_assert_eq!(redaction.text(&text), format!("{before}***{after}"));
+    }
 }
