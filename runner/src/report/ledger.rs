@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::report::PlanReport;
 pub(crate) use crate::report::ledger::imports::{ImportRecord, ImportState, StateBefore};
-use crate::tool::diagnostics::{Action, Phase, Progress};
+use crate::tool::diagnostics::{Action, Phase, Progress, without_indexes};
 
 /// The version of this document.
 const VERSION: u32 = 1;
@@ -334,6 +334,18 @@ impl Ledger {
         !open.is_empty()
     }
 
+    /// The address that ends like this, without its indexes, if the tool works only at one of them.
+    pub(crate) fn only_started(&self, end: &str) -> Option<String> {
+        let started = self.current.values().flatten().map(|at| &self.resources[*at]);
+        let mut found = started.filter(|resource| {
+            let address = without_indexes(&resource.address);
+            let before = address.strip_suffix(end);
+            resource.state == State::Started
+                && before.is_some_and(|before| before.is_empty() || before.ends_with('.'))
+        });
+        found.next().filter(|_| found.next().is_none()).map(|only| only.address.clone())
+    }
+
     /// The tool has ended. If it has succeeded, everything that it had started is complete.
     pub(crate) fn end(&mut self, has_succeeded: bool) {
         if has_succeeded {
@@ -445,7 +457,9 @@ mod tests {
             states(&ledger),
             "a_b.c (create): Completed/1 1; a_b.d (create): Started/1; a_b.e (delete): Started/1 2"
         );
+        assert_eq!(ledger.only_started("a_b.d").as_deref(), Some("a_b.d"));
         assert!(ledger.fail(("a_b.d", None), ("transient", true), "timeout"));
+        assert_eq!(ledger.only_started("a_b.d"), None);
         assert!(!ledger.fail(("a_b.c", None), ("auth", false), "of one that is complete"));
         ledger.end(false);
         let open = "a_b.d (create), a_b.e (delete)";
@@ -453,6 +467,21 @@ mod tests {
         let parsed = Ledger::parse(ledger.to_json().as_bytes()).unwrap();
         assert_eq!(states(&parsed), states(&ledger));
         assert!(parsed.ended.is_some() && parsed.size == ledger.size);
+    }
+
+    #[test]
+    fn address_is_known_by_its_end_if_only_one_is_started() {
+        let mut ledger = ledger();
+        let lines = [
+            "module.m[\"x.y\"].a_b.c[0]: Creating...",
+            "module.m.a_b.d: Creating...",
+            "module.n.a_b.d: Creating...",
+            "xa_b.e: Creating...",
+        ];
+        read(&mut ledger, &lines);
+        let only = |end: &str| ledger.only_started(end);
+        assert_eq!(only("a_b.c").as_deref(), Some("module.m[\"x.y\"].a_b.c[0]"));
+        assert_eq!((only("a_b.d"), only("a_b.e"), only("a_b.f")), (None, None, None));
     }
 
     /// Lines of terraform 1.11.4.

@@ -17,7 +17,7 @@ use std::io::{self, BufRead};
 
 use crate::process::url_secrets::{Parameters, masked};
 pub(crate) use crate::tool::diagnostics::apply_end::{ApplyEnd, Refusal, says_applied};
-pub(crate) use crate::tool::diagnostics::diagnostic::{Diagnostic, type_of};
+pub(crate) use crate::tool::diagnostics::diagnostic::{Diagnostic, type_of, without_indexes};
 use crate::tool::diagnostics::parser::{Parser, Rank};
 pub(crate) use crate::tool::diagnostics::progress::{
     Action, Phase, Progress, ProgressReader, is_address,
@@ -47,6 +47,13 @@ impl Diagnostics {
     /// The most specific error.
     pub(crate) fn first(&self) -> Option<&Diagnostic> {
         self.0.first()
+    }
+
+    /// Puts the error with this text first: it decides what is to be done.
+    pub(crate) fn put_first(&mut self, text: &str) {
+        if let Some(at) = self.0.iter().position(|error| error.to_string() == text) {
+            self.0[..=at].rotate_right(1);
+        }
     }
 
     /// Whether the tool could not read the plan file that it was to apply.

@@ -253,71 +253,6 @@ async fn classes_of_the_ledger_are_those_of_the_rules_of_the_run() {
     assert_eq!(resources(&ledger(&datastore).await), ["a_b.c create failed quota"]);
 }
 
-/// The state is that of before, so the plan is not stale.
-#[tokio::test(flavor = "multi_thread")]
-async fn apply_that_was_killed_in_a_creation_is_not_made_again() {
-    let datastore = TestDatastore::memory().await;
-    let sandbox = Sandbox::new(RUNNER);
-    let (started, hold) = (sandbox.path("started"), sandbox.path("hold"));
-    let command = format!(
-        "touch {}; while [ -e {} ]; do sleep 0.05; done",
-        started.display(),
-        hold.display()
-    );
-    sandbox.write(
-        "main.tf",
-        &format!(
-            "resource \"terraform_data\" \"a\" {{\n  provisioner \"local-exec\" {{\n    command = \"{command}\"\n  }}\n}}\n"
-        ),
-    );
-    let run = |args: &[&str]| sandbox.run_with(&datastore.url, &[args, &["--name", "x"]].concat());
-    let killed = |args: &[&str]| {
-        std::fs::write(&hold, "").unwrap();
-        let runner = sandbox.start(Some(&datastore.url), &[args, &["--name", "x"]].concat());
-        eventually("it creates", || started.exists());
-        // The ledger is stored within a second.
-        std::thread::sleep(Duration::from_secs(2));
-        runner.kill_all();
-        runner.wait();
-        std::fs::remove_file(&started).unwrap();
-        std::fs::remove_file(&hold).unwrap();
-    };
-    assert_eq!(run(&["plan", "--run", "p"]).code, 0);
-    tokio::task::block_in_place(|| killed(&["apply", "--run", "a", "--plan", "p"]));
-    let unplanned = ["apply", "--no-plan", "--run", "u"];
-    for (order, next) in [
-        (&["apply", "--run", "a", "--plan", "p"][..], "and plan again"),
-        (&["apply", "--run", "b", "--plan", "p"], "and plan again"),
-        // Of the run that has made the plan.
-        (&["apply", "--run", "p", "--plan", "p"], "and plan again"),
-        (&unplanned, "and run again with --again"),
-    ] {
-        if order == unplanned {
-            tokio::task::block_in_place(|| killed(&unplanned));
-        }
-        let ended = run(order);
-        assert_eq!((ended.code, started.exists()), (9, false), "{order:?}: {}", ended.stderr);
-        for words in ["was to create terraform_data.a, and got no answer: it may exist", next] {
-            assert!(ended.stderr.contains(words), "{words}: {}", ended.stderr);
-        }
-    }
-    assert_eq!(run(&[&unplanned[..], &["--again"]].concat()).code, 0);
-    assert_eq!(run(&["plan", "--run", "q", "--detailed-exitcode"]).code, 0);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn caller_that_may_not_list_runs_applies_its_plan() {
-    let datastore = TestDatastore::memory().await;
-    let sandbox = printing("echo 'a_b.c: Creating...'");
-    assert_eq!(sandbox.run_with(&datastore.url, &["plan", "--name", "x", "--run", "p"]).code, 0);
-    let fault = Fault { method: "GET", part: "/api/runs", status: 403, times: usize::MAX };
-    let proxy = FaultyDatastore::before(&datastore.url, vec![fault]).await;
-    let apply = ["apply", "--name", "x", "--run", "a", "--plan", "p"];
-    let ended = sandbox.run_with(&proxy.url, &apply);
-    assert_eq!(ended.code, 0, "{}", ended.stderr);
-    assert!(ended.stderr.contains("it is not known whether another run"), "{}", ended.stderr);
-}
-
 /// Only attempts that exist are looked at.
 #[tokio::test(flavor = "multi_thread")]
 async fn attempt_with_the_largest_number_is_applied() {
@@ -326,4 +261,17 @@ async fn attempt_with_the_largest_number_is_applied() {
     let attempt = ["--attempt", "4294967295"];
     let ended = sandbox.run_with(&datastore.url, &[UNPLANNED, &attempt].concat());
     assert_eq!(ended.code, 0, "{}", ended.stderr);
+}
+
+/// Terraform 0.14 and older name neither the module nor the index.
+#[tokio::test(flavor = "multi_thread")]
+async fn error_of_an_old_terraform_is_that_of_the_only_such_resource() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = printing(
+        "echo 'module.m[0].aws_vpc.c[0]: Creating...'; printf '\\nError: AccessDenied: not authorized\\n\\n  on modules/m/main.tf line 1, in resource \"aws_vpc\" \"c\":\\n   1: resource \"aws_vpc\" \"c\" {\\n\\n'; exit 1",
+    );
+    let ended = sandbox.run_with(&datastore.url, UNPLANNED);
+    assert_ne!(ended.code, 0, "{}", ended.stderr);
+    let ledger = ledger(&datastore).await;
+    assert_eq!(resources(&ledger), ["module.m[0].aws_vpc.c[0] create failed auth"]);
 }

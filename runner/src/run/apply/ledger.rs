@@ -365,10 +365,20 @@ fn add_errors(
     log: io::Result<impl io::BufRead>,
 ) -> io::Result<()> {
     diagnosis::each_block(log?, rules, |block| {
-        let Some(address) = &block.address else { return };
+        let (mut ledger, unit) = (locked(ledger), block.error.unit.as_deref());
+        let class = (block.class.name(), block.is_unanswered());
         let summary = one_line(&block.error.summary);
-        let of = (address.as_str(), block.error.unit.as_deref());
-        locked(ledger).fail(of, (block.class.name(), block.is_unanswered()), &summary);
+        let is_found = block
+            .address
+            .as_ref()
+            .is_some_and(|address| ledger.fail((address, unit), class, &summary));
+        // Before terraform 0.15 neither the module nor the index is named.
+        if !is_found
+            && let Some(end) = block.error.end_of_address()
+            && let Some(address) = ledger.only_started(&end)
+        {
+            ledger.fail((&address, unit), class, &summary);
+        }
     })
 }
 

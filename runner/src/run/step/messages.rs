@@ -32,23 +32,25 @@ impl Messages {
         messages
     }
 
-    /// The errors of a failed step, and what they mean: those of the messages, if they have one, else those of the output.
+    /// The errors of a failed step, the one that decides first, and what they mean: those of the messages, if they have one, else those of the output.
     /// A step is run again only if both say so.
     pub(super) fn errors<R: BufRead>(
         &self,
         output: impl Fn() -> io::Result<R>,
         cause: impl Fn(&mut dyn BufRead) -> io::Result<Cause>,
     ) -> io::Result<(Diagnostics, Cause)> {
-        let (errors, why) = (Diagnostics::read(output()?)?, cause(&mut output()?)?);
+        let (mut errors, why) = (Diagnostics::read(output()?)?, cause(&mut output()?)?);
+        errors.put_first(&why.error);
         let Some(file) = self.0.as_ref().filter(|file| file.is_file()) else {
             return Ok((errors, why));
         };
         let open = || Ok::<_, io::Error>(BufReader::new(fs::File::open(file)?));
-        let exact = Diagnostics::read(open()?)?;
+        let mut exact = Diagnostics::read(open()?)?;
         if exact.first().is_none() {
             return Ok((errors, why));
         }
         let exact_why = cause(&mut open()?)?;
+        exact.put_first(&exact_why.error);
         let is_retryable = why.is_retryable && exact_why.is_retryable;
         let is_cut = why.is_cut || exact_why.is_cut;
         Ok((exact, Cause { is_retryable, is_cut, ..exact_why }))

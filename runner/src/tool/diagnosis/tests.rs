@@ -203,6 +203,54 @@ fn retries_that_are_used_up_are_no_quota() {
     }
 }
 
+/// A log of the runner, or its screen.
+#[test]
+fn lines_of_the_runner_are_no_part_of_the_error_before_them() {
+    let of_tool = "\nError: Failed to get state: GET http://h/s giving up after 1 attempt(s)\n\n\nError: HTTP code 418\n\n";
+    let of_runner = "ERROR the tool reported 2 errors\n  also: Failed to get state: GET http://h/s giving up after 1 attempt(s)\n";
+    let failed = "terraform plan failed";
+    for (of_tool, lines, expected) in [
+        (of_tool, of_runner.to_owned(), (Class::Transient, false)),
+        (
+            of_tool,
+            format!("{failed}: transient (x): x; try 2 follows in 1.2s\ntimeout\n"),
+            (Class::Transient, false),
+        ),
+        (
+            of_tool,
+            format!(" WARN terraform plan is not run again: i/o timeout\n{of_runner}"),
+            (Class::Transient, false),
+        ),
+        (
+            of_tool,
+            format!("ERROR {failed} with exit code 1: i/o timeout\n"),
+            (Class::Transient, false),
+        ),
+        (
+            &block("503 Service Unavailable"),
+            format!("ERROR {failed} with exit code 1: AccessDenied\n"),
+            (Class::Transient, true),
+        ),
+    ] {
+        let (class, is_retryable, text) = classified(&format!("{of_tool}{lines}"), None);
+        assert_eq!((class, is_retryable), expected, "{lines}: {text}");
+    }
+}
+
+/// As terragrunt 0.72.5 prints it.
+#[test]
+fn hook_of_terragrunt_that_fails_stops_a_retry() {
+    let error =
+        "Error refreshing state: Failed to get state: GET http://h/s giving up after 1 attempt(s)";
+    let hook = "20:43:09.637 ERROR  Error running hook guard with message: Failed to execute \"sh -c exit 3\" in .\n\nexit status 3\n";
+    let of_tool = format!(
+        "20:43:09.630 ERROR  terraform: ╷\n20:43:09.630 ERROR  terraform: │ Error: {error}\n20:43:09.630 ERROR  terraform: ╵\n"
+    );
+    assert!(classified(&of_tool, None).1);
+    let (_, is_retryable, text) = classified(&format!("{of_tool}{hook}"), None);
+    assert!(!is_retryable && text.lines().count() == 3, "{text}");
+}
+
 #[test]
 fn text_without_an_error_is_unknown_and_not_retried() {
     for output in ["", "No changes.\n", "Warning: 503 Service Unavailable\n", "\0\u{1}\u{fffd}"] {

@@ -63,6 +63,16 @@ impl Diagnostic {
         if self.file.as_ref()?.contains(['/', '\\']) {
             return None;
         }
+        self.address_of_block()
+    }
+
+    /// The end of the address, without indexes, where only the block of the resource is named.
+    pub(crate) fn end_of_address(&self) -> Option<String> {
+        if self.address.is_some() { None } else { self.address_of_block() }
+    }
+
+    /// The address of the block in its module.
+    fn address_of_block(&self) -> Option<String> {
         // `resource "aws_vpc" "main"`, and in a configuration of JSON `resource.aws_vpc.main`.
         let words = match self.block.as_ref()?.split_once(' ') {
             Some((kind, labels)) => [
@@ -106,7 +116,7 @@ impl Diagnostic {
 }
 
 /// An address without what is in brackets, which can contain anything.
-fn without_indexes(address: &str) -> String {
+pub(crate) fn without_indexes(address: &str) -> String {
     let (mut kept, mut in_index, mut in_quotes, mut escaped) = (String::new(), false, false, false);
     for c in address.chars() {
         match c {
@@ -137,7 +147,9 @@ fn is_failure(text: &str) -> bool {
         "Process completed with exit code",
         "Terraform exited with code",
     ];
-    text.starts_with("exit status ") || FAILED.iter().any(|failed| text.contains(failed))
+    // A hook of terragrunt's is no part of the tool.
+    !text.starts_with("Error running hook ")
+        && (text.starts_with("exit status ") || FAILED.iter().any(|failed| text.contains(failed)))
 }
 
 /// Whether a text only announces a list of errors, which is not there, or whose items say nothing either.

@@ -47,7 +47,7 @@ static DEBUG: LazyLock<Regex> =
 /// `12:30:45.123 STDERR [unit] tofu: `; the level is padded to six characters.
 static PRETTY: LazyLock<Regex> = LazyLock::new(|| {
     regex(
-        r"^\d\d:\d\d:\d\d(?:\.\d+)? (STDOUT |STDERR |ERROR {2}|WARN {3}|INFO {3}|DEBUG {2}|TRACE {2}|[A-Z]+$)(?:\[([^\]\s]+)\] ?)?(?:(?:tofu|terraform)(?: [a-z]+)?:(?: |$))?",
+        r"^\d\d:\d\d:\d\d(?:\.\d+)? (STDOUT |STDERR |ERROR {2}|WARN {3}|INFO {3}|DEBUG {2}|TRACE {2}|[A-Z]+$)(?:\[([^\]\s]+)\] ?)?((?:tofu|terraform)(?: [a-z]+)?:(?: |$))?",
     )
 });
 
@@ -66,6 +66,13 @@ static KEY_VALUE: LazyLock<Regex> = LazyLock::new(|| {
 /// What terragrunt wrote before its own messages before it had log levels.
 static OLD_TERRAGRUNT: LazyLock<Regex> = LazyLock::new(|| {
     regex(r"^\[terragrunt\] (?:\[([^\]\s]+)\] )?(\d{4}/\d\d/\d\d \d\d:\d\d:\d\d(?:\.\d+)?(?: |$))?")
+});
+
+/// What the runner says after the last error of the tool, in its log and on its screen.
+static OF_RUNNER: LazyLock<Regex> = LazyLock::new(|| {
+    regex(
+        r"^(?:(?: ?WARN|ERROR) )?(?:terraform|tofu|terragrunt) [a-z ]+ (?:is not run again: |failed: .*; try \d+ follows in |failed with exit code \d)|^ERROR the tool reported \d+ errors$",
+    )
 });
 
 /// `[unit] `, of units that run side by side, or `[pod/NAME/CONTAINER] `.
@@ -96,6 +103,8 @@ impl<'a> Line<'a> {
             let Some(found) = pattern.captures(raw) else { continue };
             let level = match found[1].trim_end().to_ascii_lowercase().as_str() {
                 "stdout" | "stderr" => Level::Tool,
+                // The tool's stderr is at this level as well, by terragrunt 0.72 for example.
+                "error" if found.get(3).is_some() => Level::Tool,
                 "error" | "fatal" => Level::Error,
                 _ => Level::Other,
             };
@@ -125,6 +134,11 @@ impl<'a> Line<'a> {
             None => Line { unit: "", level: None, text: raw },
         }
     }
+}
+
+/// Whether the runner itself has written a line.
+pub(super) fn is_of_runner(line: &str) -> bool {
+    line.starts_with(['E', 'W', ' ', 't']) && OF_RUNNER.is_match(line)
 }
 
 /// The line after the prefixes of collectors, and whether one of them was a timestamp.

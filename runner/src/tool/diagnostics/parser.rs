@@ -5,7 +5,7 @@ use std::mem;
 
 use crate::tool::diagnostics::diagnostic::Diagnostic;
 use crate::tool::diagnostics::json::{self, JsonLine};
-use crate::tool::diagnostics::line::{Containers, Level, Line, plain};
+use crate::tool::diagnostics::line::{Containers, Level, Line, is_of_runner, plain};
 use crate::tool::diagnostics::text::{self, Location};
 
 /// Bytes of one error's text that are kept.
@@ -203,6 +203,9 @@ impl Stream {
 
     /// A line of the tool that terragrunt runs, or of the only tool.
     fn tool_line(&mut self, line: &str) {
+        if is_of_runner(line) {
+            return self.close();
+        }
         let mut line = line;
         if let Some(item) = self.list {
             if let Some(text) = line.strip_prefix("* ") {

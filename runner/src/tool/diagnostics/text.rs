@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
+use crate::process::redact::is_masked;
 use crate::tool::diagnostics::diagnostic::Diagnostic;
 
 /// The tools wrap at 78 columns, or at 76 in a box. A line ends early only where the next word would
@@ -142,7 +143,8 @@ pub(super) fn unwrapped(lines: &[String]) -> String {
             text.push(if is_wrapped && !line.starts_with(' ') { ' ' } else { '\n' });
         }
         text.push_str(line.trim_end());
-        before = Some(columns);
+        // A secret was longer than its mask.
+        before = Some(if is_masked(line) { WIDTH } else { columns });
     }
     text
 }
