@@ -2,6 +2,7 @@
 
 pub(crate) mod renderings;
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use datastore_api::client::Upload;
@@ -70,6 +71,7 @@ impl Run<'_> {
         // A plan that failed may have left a part of its file.
         let empty = || private_file(&bin).map(drop);
         self.step_with_retries(prepared, "plan", empty, |tool| tool.plan(&bin, options)).await?;
+        check_written(&bin)?;
         self.find_mocks(prepared, before)?;
         self.record_lock_file(prepared).await?;
         self.describe_plan(prepared, &bin, named).await?;
@@ -342,4 +344,13 @@ impl Run<'_> {
             None => format!("{stored}; Burrito's controllers order its apply"),
         }
     }
+}
+
+/// An error if the tool has written an empty plan: terraform does not notice a full disk there.
+fn check_written(plan: &Path) -> std::io::Result<()> {
+    if fs::metadata(plan)?.len() > 0 {
+        return Ok(());
+    }
+    let reason = format!("the plan {} is empty, perhaps because the disk is full", plan.display());
+    Err(std::io::Error::new(ErrorKind::StorageFull, reason))
 }

@@ -314,6 +314,14 @@ async fn upload_of_a_wrong_directory_names_the_next_step() {
             assert!(ended.stderr.contains(text), "{text}: {}", ended.stderr);
         }
     }
+    // It is an artifact of its attempt by then, and needs no datastore.
+    assert_eq!(
+        StoredRun::new(&datastore, "default", "x", "b").artifact("errored.tfstate", 0).await,
+        b"{}"
+    );
+    let ended = sandbox.run(&["upload", states.to_str().unwrap()]);
+    assert_eq!(ended.code, 8, "{}", ended.stderr);
+    assert!(ended.stderr.contains(&push), "{}", ended.stderr);
 }
 
 #[tokio::test(flavor = "multi_thread")]

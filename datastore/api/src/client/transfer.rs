@@ -247,5 +247,40 @@ pub(super) async fn error_message(mut response: Response) -> String {
     });
     body.truncate(LIMIT);
     let text = message.unwrap_or_else(|| String::from_utf8_lossy(&body).into_owned());
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    without_secrets(&text.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+/// The text with `***` instead of the users, passwords and queries of URLs: a proxy may quote that of its upstream.
+fn without_secrets(text: &str) -> String {
+    let words = text.split_inclusive([' ', '"', '\'', '<', '>']);
+    let masked = |word: &str| {
+        let Some((scheme, rest)) = word.split_once("://") else { return word.to_owned() };
+        let (url, query) =
+            rest.split_once('?').map_or((rest, None), |(url, query)| (url, Some(query)));
+        // A password may contain slashes.
+        let host = url.rsplit_once('@').map_or(url.to_owned(), |(_, host)| format!("***@{host}"));
+        // The separator stays.
+        let end = query.map_or("", |query| query.trim_start_matches(|c| !" \"'<>".contains(c)));
+        format!("{scheme}://{host}{}{end}", query.map_or("", |_| "?***"))
+    };
+    words.map(masked).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_of_urls_in_an_answer_are_masked() {
+        for (text, expected) in [
+            (
+                "no <http://me:p%40ss/w@h:80/x?token=s>, see \"https://h/y?a=b\" or https://h/z?",
+                "no <http://***@h:80/x?***>, see \"https://h/y?***\" or https://h/z?***",
+            ),
+            ("a plain text, me@h, 10 % of x?y", "a plain text, me@h, 10 % of x?y"),
+            ("https://h/x#y and http://[::1]:80", "https://h/x#y and http://[::1]:80"),
+        ] {
+            assert_eq!(without_secrets(text), expected);
+        }
+    }
 }

@@ -9,15 +9,15 @@ mod push;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use datastore_api::chain;
 use datastore_api::client::Upload;
-use datastore_api::{ClientError, chain};
 use fs_err as fs;
 
 use crate::report::StateLock;
 use crate::run::Run;
 use crate::run::apply::rescue::own_lock::OwnLock;
 use crate::run::apply::rescue::pace::Pace;
-use crate::run::apply::rescue::push::Refused;
+use crate::run::apply::rescue::push::{Again, Refused};
 use crate::run::artifacts::{Artifacts, put_state};
 use crate::run::error::RunError;
 use crate::run::prepare::Prepared;
@@ -92,18 +92,26 @@ impl Run<'_> {
             _ => self.not_pushed(errored, "there are several".to_owned()),
         };
         let first = self.report.step_count();
+        let mut may_pass = true;
         loop {
             if stored.is_open() {
                 stored = self.store_errored(errored).await;
             }
             if pushed.is_open() {
                 let tried = self.try_push(prepared, errored, own_lock).await;
+                // What is stored nowhere is tried on: credentials may be renewed, and a lock be freed.
+                let is_lost = !stored.is_done() && (takes_states || self.job.pod);
                 pushed = match tried {
                     Ok(()) => Progress::Done,
-                    Err(Refused { reason, is_final: true, .. }) => self.not_pushed(errored, reason),
-                    Err(Refused { reason, wait, .. }) => {
+                    Err(Refused { reason, again, .. })
+                        if again == Again::No || again == Again::IfLost && !is_lost =>
+                    {
+                        self.not_pushed(errored, reason)
+                    }
+                    Err(Refused { reason, wait, again, .. }) => {
                         pace.failed(wait);
                         errored.delivery.unpushed = Some(reason);
+                        may_pass = again == Again::Yes;
                         Progress::Open
                     }
                 };
@@ -112,15 +120,13 @@ impl Run<'_> {
             if pushed.is_done() || !pushed.is_open() && !stored.is_open() {
                 break;
             }
-            if !self.next_delivery(&mut pace, pushed.is_open(), errored).await {
-                if !pushed.is_open() || !stored.is_open() {
-                    break;
-                }
-                // The upload is tried longer than the push.
-                pushed = Progress::Over;
-                if !self.next_delivery(&mut pace, false, errored).await {
-                    break;
-                }
+            let unpushed = errored.delivery.unpushed.as_deref().filter(|_| pushed.is_open());
+            let has_budget = pushed.is_open() && may_pass;
+            if has_budget && self.next_delivery(&mut pace, true, unpushed).await {
+                continue;
+            }
+            if stored.is_done() || !self.next_delivery(&mut pace, false, unpushed).await {
+                break;
             }
         }
         let steps = self.report.step_count() - first;
@@ -145,16 +151,15 @@ impl Run<'_> {
         Progress::Over
     }
 
-    /// Waits until the next try. `false`: there is none.
+    /// Waits until the next try, which the budget of pushes allows, or the grace period. `false`: there is none.
     async fn next_delivery(
         &mut self,
         pace: &mut Pace,
-        is_push: bool,
-        errored: &ErroredState,
+        by_budget: bool,
+        unpushed: Option<&str>,
     ) -> bool {
-        let Some(pause) = pace.pause(&self.retries, self.signals, is_push) else { return false };
-        if is_push {
-            let reason = errored.delivery.unpushed.as_deref().unwrap_or_default();
+        let Some(pause) = pace.pause(&self.retries, self.signals, by_budget) else { return false };
+        if let Some(reason) = unpushed {
             self.say(&format!(
                 "the state is not pushed: {reason}; the next try follows in {pause:.1?}"
             ));
@@ -185,10 +190,8 @@ impl Run<'_> {
                     continue;
                 }
                 Some(Err(error)) => {
-                    let passes =
-                        error.is_transient() || matches!(error, ClientError::Silent { .. });
-                    let progress = if passes { Progress::Open } else { Progress::Over };
-                    (chain(&error), progress)
+                    // A token may be renewed.
+                    (chain(&error), Progress::Open)
                 }
                 None => ("the datastore takes too long".to_owned(), Progress::Over),
             };

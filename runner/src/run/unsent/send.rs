@@ -1,6 +1,7 @@
 //! `runner upload`: sends kept files. It replaces no stored file, and removes a kept file only when it is stored.
 
 mod states_of_attempt;
+mod stored;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -27,6 +28,7 @@ use crate::run::unsent::find::{
     LeadsTo, ROOT, first_attempt, kept_state, leads_to, named_attempt, waiting_below,
 };
 use crate::run::unsent::send::states_of_attempt::send_states;
+use crate::run::unsent::send::stored::{burritos_names, stored_names};
 use crate::run::unsent::{FailedAttempt, absolute, upload_command};
 use crate::source::regular::{self, unless_missing};
 use crate::source::scratch::reason;
@@ -137,18 +139,30 @@ pub(crate) async fn upload(
     let client = datastore(&args.remote.datastore, args.remote.ca_file.as_deref(), environment);
     let client = client.map_err(|error| UploadError::Client(error.to_string()))?;
     let theirs = datastore_of(dir);
-    let client = client.ok_or_else(|| {
-        let theirs = theirs.as_deref().unwrap_or("URL");
-        UploadError::Usage(format!(
-            "no datastore is named: name one with --datastore, as in `{}`",
-            upload_command(false, theirs, &options(args), dir)
-        ))
-    })?;
+    let Some(client) = client else { return Err(without_datastore(args, dir, theirs).await) };
     if dir.join(ROOT).is_dir() {
         return upload_all(args, dir, &client).await;
     }
     check_datastore(args, dir, &client, theirs)?;
     upload_one(&client, dir).await
+}
+
+/// What to do without a datastore: what is nothing but a state needs none.
+async fn without_datastore(args: &UploadArgs, dir: &Path, theirs: Option<String>) -> UploadError {
+    let is_spool = dir.join(ROOT).is_dir();
+    let dirs = if is_spool { waiting_below(dir) } else { vec![dir.to_owned()] };
+    for dir in dirs {
+        if let Err(state @ (UploadError::States(_) | UploadError::MissingState(_))) =
+            check(&dir).await
+        {
+            return state;
+        }
+    }
+    let theirs = theirs.as_deref().unwrap_or("URL");
+    UploadError::Usage(format!(
+        "no datastore is named: name one with --datastore, as in `{}`",
+        upload_command(false, theirs, &options(args), dir)
+    ))
 }
 
 /// Sends what waits in a spool for this datastore. A directory that cannot be sent does not keep the others.
@@ -258,7 +272,13 @@ pub(crate) async fn send_unless_used(client: &Client, dir: &Path) -> Result<Send
 
 /// Sends the files in a directory, the record of an apply first.
 async fn send(client: &Client, dir: &Path) -> Result<(), UploadError> {
-    let Checked { owner: Owner { run, attempt, record }, uploads } = check(dir).await?;
+    let checked = check(dir).await;
+    if let (Err(UploadError::States(_)), Some(of)) = (&checked, named_attempt(dir))
+        && stored_names(client, &of.0, of.1).await?.is_some()
+    {
+        send_states(client, dir, (&of.0, of.1)).await?;
+    }
+    let Checked { owner: Owner { run, attempt, record }, uploads } = checked?;
     let stored = stored_names(client, &run, attempt).await?;
     // Burrito's datastore keeps neither records nor reports.
     let is_burritos = stored.is_none();
@@ -302,32 +322,6 @@ async fn send(client: &Client, dir: &Path) -> Result<(), UploadError> {
         );
     }
     Ok(())
-}
-
-/// The names of the attempt's files in the datastore; `None`: it is Burrito's.
-async fn stored_names(
-    client: &Client,
-    run: &RunKey,
-    attempt: Attempt,
-) -> Result<Option<Vec<String>>, ClientError> {
-    let Some(attempts) = client.attempts_unless_burritos(run).await? else { return Ok(None) };
-    let files = attempts.attempts.into_iter().filter(|files| files.attempt == attempt);
-    Ok(Some(files.flat_map(|files| files.artifacts).map(|file| file.name).collect()))
-}
-
-/// The names of the attempt's files in Burrito's datastore, which lists none.
-async fn burritos_names(
-    client: &Client,
-    run: &RunKey,
-    attempt: Attempt,
-) -> Result<Vec<String>, ClientError> {
-    let mut names = Vec::new();
-    for (name, file) in files().into_iter().filter(|(name, _)| ![REPORT, LEDGER].contains(name)) {
-        if client.get_file(run, Some(attempt), &file).await?.is_some() {
-            names.push(name.to_owned());
-        }
-    }
-    Ok(names)
 }
 
 /// Compares every file with the digest beside it, before anything is sent.

@@ -126,6 +126,21 @@ async fn state_is_stored_though_no_push_is_left() {
     assert_eq!(state["resources"][0]["name"], "a", "{}", ended.stderr);
 }
 
+/// Credentials that have expired may be renewed.
+#[tokio::test(flavor = "multi_thread")]
+async fn state_that_nobody_takes_is_pushed_again_whatever_the_reason_is() {
+    let (sandbox, server) = module();
+    let datastore = TestDatastore::memory().await;
+    let fault = Fault { method: "PUT", part: "name=errored.tfstate", status: 403, times: ALWAYS };
+    let proxy = FaultyDatastore::before(&datastore.url, vec![fault]).await;
+    // The tool's own request is the first one.
+    server.refuse("POST", 403, 3);
+    let ended = sandbox.run_with(&proxy.url, &[&APPLY[..], &["--run", "r"]].concat());
+    assert_eq!(pushes(&sandbox), 3, "{}", ended.stderr);
+    assert!(ended.stderr.contains("state push failed: auth: "), "{}", ended.stderr);
+    assert_pushed(&sandbox, &server, &ended);
+}
+
 #[test]
 fn lock_that_the_dead_tool_could_not_release_is_freed() {
     let (sandbox, server) = module();

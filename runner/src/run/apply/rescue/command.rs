@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::process::limits::Limits;
 use crate::process::{self, Log, Output, Program, Stop};
 use crate::run::Run;
-use crate::run::apply::rescue::push::Refused;
+use crate::run::apply::rescue::push::{Again, Refused};
 use crate::tool::diagnosis::{Cause, Class};
 
 /// How long a command may take without a limit of the user's.
@@ -64,8 +64,9 @@ impl Run<'_> {
             self.retries.cause(text.as_bytes())?;
         let reason = format!("{name} failed: {class}: {error}");
         // The lock may only have been out of reach.
-        let is_final = !is_retryable && lock_reason != Some(Class::Transient);
-        Ok(Refused { reason, is_final, wait, class })
+        let may_pass = is_retryable || lock_reason == Some(Class::Transient);
+        let again = if may_pass { Again::Yes } else { Again::IfLost };
+        Ok(Refused { reason, again, wait, class })
     }
 
     /// What is left of the grace period after a signal.

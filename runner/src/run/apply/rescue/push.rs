@@ -14,12 +14,20 @@ use crate::run::unsent::StateContents;
 use crate::source::regular::unless_missing;
 use crate::tool::diagnosis::Class;
 
+/// Whether another try can help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Again {
+    Yes,
+    /// Only if someone changes something, such as credentials.
+    IfLost,
+    No,
+}
+
 /// Why a state is not pushed.
 #[derive(Debug)]
 pub(super) struct Refused {
     pub(super) reason: String,
-    /// Whether another try cannot help.
-    pub(super) is_final: bool,
+    pub(super) again: Again,
     /// How long the backend asks to wait.
     pub(super) wait: Option<Duration>,
     pub(super) class: Class,
@@ -27,7 +35,7 @@ pub(super) struct Refused {
 
 impl Refused {
     pub(super) fn finally(reason: String) -> Self {
-        Self { reason, is_final: true, wait: None, class: Class::Unknown }
+        Self { reason, again: Again::No, wait: None, class: Class::Unknown }
     }
 }
 
