@@ -22,6 +22,7 @@ use crate::process::redact::Redaction;
 use crate::report::{Outcome, Report};
 use crate::run::artifacts::OpenError;
 use crate::run::error::{AppliedError, RunError};
+use crate::run::step::found_lock::FoundLock;
 use crate::source::scratch::ScratchError;
 use crate::source::snapshot::SnapshotError;
 use crate::tool::diagnostics::Diagnostic;
@@ -248,14 +249,13 @@ impl From<&RunError> for Failure {
             RunError::Rules(cause) => cause.into(),
             RunError::AppliedElsewhere { .. } => Self::of_order(error, APPLIED_ELSEWHERE),
             RunError::SamePlan { .. } => Self::of_order(error, SAME_PLAN),
-            RunError::OtherOrder { next, .. } | RunError::Unanswered { next, .. } => {
-                Self::of_order(error, next)
-            }
+            RunError::OtherOrder { next, .. } => Self::of_order(error, next),
+            RunError::EarlierCreates { next, lock, .. } => Self::of_earlier(error, next, lock),
             RunError::PrintsOnly { .. } => Self::of_config(error, PRINTS_ONLY),
             RunError::NoOrderKeys => Self::of_config(error, NO_ORDER_KEYS),
-            RunError::Stopped(stop) | RunError::StoppedApply { stop, .. } => {
-                Self::of_stop(*stop, error)
-            }
+            RunError::Stopped(stop)
+            | RunError::StoppedStep { stop, .. }
+            | RunError::StoppedApply { stop, .. } => Self::of_stop(*stop, error),
         }
     }
 }
@@ -276,6 +276,18 @@ impl Failure {
             return Self::new(Kind::Locked, error).with_hint(WORKING_IMPORT);
         }
         Self::of_config(error, LEFT_IMPORT)
+    }
+
+    /// An apply that was killed, or that still works.
+    fn of_earlier(error: &RunError, next: &str, lock: &FoundLock) -> Self {
+        let next = format!(
+            "push the state that it has left (errored.tfstate), or look for the object, and import it or delete it; {next}"
+        );
+        if matches!(lock, FoundLock::Held(_)) {
+            let hint = format!("if it still works, wait for its end; if it was killed: {next}");
+            return Self::of_killed(Kind::Locked, error, lock, &hint);
+        }
+        Self::of_order(error, &next)
     }
 
     /// Something that the user decides.

@@ -69,6 +69,7 @@ mod interruption {
     mod datastore_responses;
     mod dying_datastore;
     mod each_moment;
+    mod earlier_creates;
     mod killed_runner;
     mod killed_tool;
     mod ledger;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use reqwest::StatusCode;
 
 use crate::failure::datastore::datastore_kind;
+use crate::failure::step::after_stop;
 use crate::failure::{Failure, Kind};
 use crate::process::quoted;
 use crate::source::archive::{ArchiveError, Refusal};
@@ -37,6 +38,7 @@ impl From<&CheckoutError> for Failure {
                 })
             }
             CheckoutError::Archive { error, .. } => failure.with_hint(&of_archive(error)),
+            CheckoutError::Stopped(stop) => failure.with_hint(after_stop(*stop)),
             CheckoutError::BadBundle { .. } => failure.with_hint(
                 "make the bundle again with its whole history: `git bundle create FILE --all`; `git bundle verify FILE` \
                  shows what it needs",

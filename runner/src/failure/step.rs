@@ -63,7 +63,7 @@ impl Failure {
     }
 
     /// The tool was killed. The message says whether the state is locked.
-    fn of_killed(kind: Kind, error: &RunError, lock: &FoundLock, hint: &str) -> Self {
+    pub(super) fn of_killed(kind: Kind, error: &RunError, lock: &FoundLock, hint: &str) -> Self {
         let failure = Self::new(kind, error).with_hint(hint);
         let holder = match lock {
             FoundLock::Unknown => return failure,
@@ -82,12 +82,7 @@ impl Failure {
         if matches!(error, RunError::StoppedApply { .. }) {
             return failure.with_hint(&advice::after_stopped_apply(stop));
         }
-        match stop {
-            Stop::Timeout(_) => failure.with_hint(
-                "`steps` in run.json says how long each step took: give the run more time with --timeout, and run again",
-            ),
-            Stop::Interrupt | Stop::Terminate | Stop::Hangup => failure,
-        }
+        failure.with_hint(after_stop(stop))
     }
 
     /// The tool failed. If another process holds the state's lock, the message names it.
@@ -101,6 +96,16 @@ impl Failure {
         };
         let errors = errors.iter().cloned().collect();
         Self { message, errors, dir: Some(dir.to_owned()), ..failure }
+    }
+}
+
+/// What to do after a signal, or the limit of the run, before an apply.
+pub(super) fn after_stop(stop: Stop) -> &'static str {
+    match stop {
+        Stop::Timeout(_) => {
+            "`steps` in run.json says how long each step took: give the run more time with --timeout, and run again"
+        }
+        Stop::Interrupt | Stop::Terminate | Stop::Hangup => "run again",
     }
 }
 

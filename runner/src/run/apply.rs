@@ -252,7 +252,9 @@ impl Run<'_> {
 
     /// What an apply that was stopped has done.
     fn explain_stop(&self, error: RunError, tool: &str) -> RunError {
-        let RunError::Stopped(stop) = error else { return error };
+        let (RunError::Stopped(stop) | RunError::StoppedStep { stop, .. }) = error else {
+            return error;
+        };
         let done = self.report.retried.applied();
         RunError::StoppedApply { tool: tool.to_owned(), stop, done }
     }

@@ -119,9 +119,17 @@ pub(crate) enum RunError {
     #[error("the tool of a killed run still works: a process has its output in {} open", .0.display())]
     OrphanedTool(PathBuf),
     #[error(
-        "an earlier apply of this {order} was to create {names}, and got no answer: it may exist"
+        "an apply of this {order} (run {run}) has begun, and has not saved what it has created in the state: {names} may \
+         exist, and would be created again"
     )]
-    Unanswered { order: &'static str, names: String, next: String },
+    EarlierCreates {
+        run: String,
+        order: &'static str,
+        names: String,
+        next: &'static str,
+        /// Whether another process uses the state, such as that run.
+        lock: Box<FoundLock>,
+    },
     #[error("run {run} has imported {names} into the state, and {why}")]
     LeftImport {
         run: String,
@@ -169,11 +177,19 @@ pub(crate) enum RunError {
     Io(#[from] std::io::Error),
     #[error("stopped by {0}")]
     Stopped(Stop),
+    /// `during`: the tool and its step, or what the runner did itself; `last`: the last line of the tool.
+    #[error("{during} was stopped by {stop}{}", .last.as_ref().map(|line| format!("; its last output is `{line}`")).unwrap_or_default())]
+    StoppedStep { during: String, stop: Stop, last: Option<String> },
     #[error("{tool} apply was stopped by {stop}; {done} before that")]
     StoppedApply { tool: String, stop: Stop, done: String },
 }
 
 impl RunError {
+    /// The tool was being installed.
+    pub(crate) fn stopped_installation(stop: Stop) -> Self {
+        Self::StoppedStep { during: "the installation of the tool".to_owned(), stop, last: None }
+    }
+
     /// Where it is recorded whether the state is locked, if the tool was killed in a step that locks it.
     pub(crate) fn killed_lock(&mut self) -> Option<&mut FoundLock> {
         let (is_killed, step, lock) = match self {
@@ -189,6 +205,7 @@ impl RunError {
         matches!(
             self,
             Self::Stopped(_)
+                | Self::StoppedStep { .. }
                 | Self::StoppedApply { .. }
                 | Self::Killed { stop: Some(_), .. }
                 | Self::TimedOut { .. }

@@ -106,7 +106,7 @@ impl Run<'_> {
             self.check_code(basis, &workspace).await?;
         }
         let installed = self.signals.or(self.install(&releases, &workspace, basis)).await;
-        let (installed, terragrunt) = installed.map_err(RunError::Stopped)??;
+        let (installed, terragrunt) = installed.map_err(RunError::stopped_installation)??;
         if let Some(choice) = choice
             && let Some(binding) = &choice.binding
         {

@@ -16,6 +16,7 @@ use datastore_api::chain;
 use fs_err as fs;
 
 use crate::basis::place::DEFAULT_WORKSPACE;
+use crate::process::text::one_line;
 use crate::process::{self, ExitReport, Output, Program};
 use crate::report::StateLock;
 use crate::run::Run;
@@ -161,8 +162,10 @@ impl Run<'_> {
                 lock,
             });
         }
-        if let Some(signal) = exit.stop {
-            return Err(RunError::Stopped(signal));
+        if let Some(stop) = exit.stop {
+            let last = output.lines().rfind(|line| !line.trim().is_empty());
+            let last = last.map(|line| one_line(line.trim()));
+            return Err(RunError::StoppedStep { during: format!("{tool} {step}"), stop, last });
         }
         let log = || self.log.reader(before);
         let (errors, why) = messages.errors(log, |output| self.retries.cause(output))?;

@@ -100,7 +100,7 @@ pub(crate) enum CheckoutError {
     Io(#[from] std::io::Error),
     #[error("the code cannot be compared")]
     Unread(#[from] SnapshotError),
-    #[error("stopped while fetching the code")]
+    #[error("the fetching of the code was stopped by {0}")]
     Stopped(Stop),
 }
 

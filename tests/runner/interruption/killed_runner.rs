@@ -30,8 +30,9 @@ async fn plan_after_a_killed_plan_succeeds() {
     }
 }
 
+/// What the killed one has created is not known.
 #[tokio::test(flavor = "multi_thread")]
-async fn apply_after_a_killed_apply_succeeds() {
+async fn plan_of_a_killed_apply_is_made_again() {
     let datastore = TestDatastore::temporary().await;
     let sandbox = paused("apply", "apply*");
     let run = |args: &[&str]| sandbox.run_with(&datastore.url, args);
@@ -42,6 +43,10 @@ async fn apply_after_a_killed_apply_succeeds() {
     kill_at(&sandbox, &datastore, apply);
 
     assert_eq!(sandbox.read("layer.yaml"), planned);
+    let ended = run(apply);
+    assert_eq!(ended.code, 9, "{}", ended.stderr);
+    assert!(ended.stderr.contains("then plan again"), "{}", ended.stderr);
+    assert_eq!(run(&["plan", "--layer", "layer.yaml"]).code, 0);
     assert_eq!(run(apply).code, 0);
     assert!(sandbox.read("layer.yaml").contains("apply-sum: "));
 }

@@ -158,9 +158,10 @@ async fn run_that_takes_too_long_is_stopped_and_stored() {
     let args = ["plan", "--name", "x", "--run", "r", "--timeout", "3s"];
     let ended = sandbox.run_with(&datastore.url, &args);
     assert_eq!(ended.code, 11, "{}", ended.stderr);
-    for words in
-        ["stopped by the time limit of the run, 3s (--timeout)", "next: `steps` in run.json"]
-    {
+    for words in [
+        "terraform plan was stopped by the time limit of the run, 3s (--timeout)",
+        "next: `steps` in run.json",
+    ] {
         assert!(ended.stderr.contains(words), "{words}: {}", ended.stderr);
     }
     assert_eq!(std::fs::read_to_string(heard).unwrap(), "INT\n");

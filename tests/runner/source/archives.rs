@@ -287,7 +287,7 @@ fn unpacking_stops_at_a_signal() {
     support::eventually("the file is unpacked", || large().is_some_and(|length| length > 0));
     runner.signal("TERM");
     let ended = runner.wait();
-    refused(&ended, 143, &["stopped while fetching the code"]);
+    refused(&ended, 143, &["the fetching of the code was stopped by SIGTERM", "next: run again"]);
     assert!(sandbox.is_clean() && sandbox.calls().is_empty());
 }
 
@@ -311,7 +311,7 @@ fn directories_that_only_paths_name_do_not_delay_the_end_after_a_signal() {
     runner.signal("TERM");
     let start = std::time::Instant::now();
     let ended = runner.wait();
-    refused(&ended, 143, &["stopped while fetching the code"]);
+    refused(&ended, 143, &["the fetching of the code was stopped by SIGTERM", "next: run again"]);
     assert!(start.elapsed() < std::time::Duration::from_secs(15), "{:?}", start.elapsed());
     // The rest, if there is one, belongs to an ended run, whose lock file is removed last.
     assert!(runs().all(|run| run.join(".lock").exists()), "{:?}", runs().collect::<Vec<_>>());

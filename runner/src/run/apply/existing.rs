@@ -2,10 +2,10 @@
 //! created them, or if `--import-existing` says so. Otherwise the runner prints how to import them.
 
 mod command;
+mod earlier_creates;
 mod evidence;
 mod history;
 mod state;
-mod unanswered;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

@@ -4,8 +4,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use datastore_api::client::{Condition, Upload};
-use datastore_api::key::AttemptFiles;
-use datastore_api::{Attempt, Client, ClientError, File, Name, RunKey, chain};
+use datastore_api::key::RunInfo;
+use datastore_api::{Attempt, Client, ClientError, File, Name, RunKey, Sha256, chain};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::{SignedDuration, Timestamp};
 use reqwest::StatusCode;
 
@@ -17,7 +18,9 @@ pub(crate) const MAX_LEDGER: usize = 64 << 20;
 /// How far the clocks of the datastore and of a runner may be apart.
 const CLOCKS: SignedDuration = SignedDuration::from_mins(10);
 /// How many runs after a plan are searched for an apply of it, the newest first.
-const MAX_RUNS: usize = 50;
+const MAX_RUNS: usize = 500;
+/// How many of them at once.
+const PARALLEL: usize = 8;
 /// How long one upload may take while the tool works.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -31,7 +34,7 @@ impl Artifacts {
         Ok(stored(&self.client, &self.run, self.attempt).await?.unwrap_or_else(new))
     }
 
-    /// The ledgers of the latest runs of the layer, without that of this attempt.
+    /// The ledgers of the latest runs of the layer.
     pub(crate) async fn ledgers_of_layer(&self) -> Result<Vec<Ledger>, ClientError> {
         let RunKey { namespace, layer, .. } = &self.run;
         let listed = self.client.runs(namespace, layer, None).await?.runs;
@@ -39,66 +42,78 @@ impl Artifacts {
         if !runs.contains(&self.run.run) {
             runs.push(self.run.run.clone());
         }
-        let mut ledgers = Vec::new();
-        for run in runs {
-            let run = self.sibling(&run);
-            for files in self.client.attempts(&run).await?.attempts {
-                let is_other = run != self.run || files.attempt != self.attempt;
-                if is_other && has_ledger(&files) {
-                    ledgers.extend(stored(&self.client, &run, files.attempt).await?);
-                }
-            }
-        }
-        Ok(ledgers)
+        self.ledgers_of(runs, |_| true).await
     }
 
-    /// The ledgers of this run and, where its plan is a stored one, of the runs that were started since it was made: one of these
-    /// may have applied the plan.
+    /// Of the ledgers of some runs of the layer, those to keep.
+    async fn ledgers_of(
+        &self,
+        runs: Vec<Name>,
+        is_kept: impl Fn(&Ledger) -> bool + Copy,
+    ) -> Result<Vec<Ledger>, ClientError> {
+        let of_run = |run| async move {
+            let (run, mut ledgers) = (self.sibling(&run), Vec::new());
+            for files in self.client.attempts(&run).await?.attempts {
+                if files.artifacts.iter().any(|file| file.name == LEDGER) {
+                    let ledger = stored(&self.client, &run, files.attempt).await?;
+                    ledgers.extend(ledger.filter(is_kept));
+                }
+            }
+            Ok::<_, ClientError>(ledgers)
+        };
+        let ledgers = stream::iter(runs).map(of_run).buffered(PARALLEL);
+        Ok(ledgers.try_collect::<Vec<_>>().await?.concat())
+    }
+
+    /// The ledgers of this run and, if it applies a plan, of the runs that were started since that was made (if it is known when):
+    /// those that are of the same order.
     pub(crate) async fn earlier_ledgers(
         &self,
-        is_stored: bool,
-        planned: Option<Timestamp>,
+        plan: Option<(Sha256, Option<Timestamp>)>,
     ) -> Result<Vec<Ledger>, ClientError> {
-        let mut ledgers = Vec::new();
-        let earlier = self.stored.iter().filter(|files| files.attempt <= self.attempt);
-        for files in earlier.filter(|files| has_ledger(files)) {
-            ledgers.extend(stored(&self.client, &self.run, files.attempt).await?);
-        }
-        if !is_stored {
-            return Ok(ledgers);
-        }
-        match self.later_ledgers(planned).await {
+        let is_of_order = |ledger: &Ledger| match plan {
+            Some((plan, _)) => ledger.has_reviewed(plan),
+            None => true,
+        };
+        let mut ledgers = self.ledgers_of(vec![self.run.run.clone()], is_of_order).await?;
+        let Some((_, planned)) = plan else { return Ok(ledgers) };
+        match self.later_runs(planned).await {
             // A token need not have the right to list runs.
             Err(error) if error.status() == Some(StatusCode::FORBIDDEN) => tracing::warn!(
                 "it is not known whether another run has started to apply this plan: {}",
                 chain(&error)
             ),
-            later => ledgers.extend(later?),
+            later => ledgers.extend(self.ledgers_of(later?, is_of_order).await?),
         }
         Ok(ledgers)
     }
 
-    /// The ledgers of other runs that were started since the plan was made.
-    async fn later_ledgers(&self, planned: Option<Timestamp>) -> Result<Vec<Ledger>, ClientError> {
-        let mut ledgers = Vec::new();
-        let RunKey { namespace, layer, run: own } = &self.run;
-        let listed = self.client.runs(namespace, layer, None).await?.runs;
+    /// The other runs that were started since the plan was made, or all if that is not known.
+    async fn later_runs(&self, planned: Option<Timestamp>) -> Result<Vec<Name>, ClientError> {
         // An unknown time may be a later one. `started` is that of the newest attempt.
-        let is_later = |started: &str| match (started.parse::<Timestamp>(), planned) {
+        let is_later = |run: &RunInfo| match (run.started.parse::<Timestamp>(), planned) {
             (Ok(started), Some(planned)) => started + CLOCKS >= planned,
             _ => true,
         };
-        let others =
-            listed.iter().filter(|run| is_later(&run.started) && *own.as_ref() != *run.run);
-        for run in others.filter_map(|run| run.run.parse().ok()).take(MAX_RUNS) {
-            let run = self.sibling(&run);
-            for files in self.client.attempts(&run).await?.attempts {
-                if has_ledger(&files) {
-                    ledgers.extend(stored(&self.client, &run, files.attempt).await?);
-                }
+        let RunKey { namespace, layer, run: own } = &self.run;
+        let (mut runs, mut cursor) = (Vec::new(), None);
+        loop {
+            let page = self.client.runs(namespace, layer, cursor.as_deref()).await?;
+            let names = page.runs.iter().filter(|run| is_later(run));
+            runs.extend(names.filter_map(|run| run.run.parse::<Name>().ok()));
+            cursor = page.next.filter(|_| page.runs.iter().all(is_later));
+            if cursor.is_none() {
+                break;
+            }
+            if runs.len() >= MAX_RUNS {
+                tracing::warn!(
+                    "only the {MAX_RUNS} latest runs of the layer are searched for an earlier apply of this plan"
+                );
+                break;
             }
         }
-        Ok(ledgers)
+        runs.retain(|run| run != own);
+        Ok(runs)
     }
 
     /// Downloads a file of the attempt that has a reviewed plan. `false`: there is none.
@@ -138,10 +153,6 @@ impl Artifacts {
         let client = self.client.once(TIMEOUT);
         client.put_file(&self.run, self.attempt, &file, &upload, Condition::Replace).await
     }
-}
-
-fn has_ledger(files: &AttemptFiles) -> bool {
-    files.artifacts.iter().any(|file| file.name == LEDGER)
 }
 
 /// Replaces the ledger of an attempt, if this one is a later state of it.

@@ -30,14 +30,20 @@ impl Run<'_> {
         if let Some(lock) = error.killed_lock()
             && self.may_probe()
         {
-            *lock = self.probe(prepared).await;
-            self.report.state_lock = match lock {
-                FoundLock::Free => StateLock::Free,
-                FoundLock::Held(_) => StateLock::Held,
-                FoundLock::Unknown => StateLock::Unknown,
-            };
+            *lock = self.find_lock(prepared).await;
         }
         Err(error)
+    }
+
+    /// Whether another process has the lock. The result of the run says so, too.
+    pub(in crate::run) async fn find_lock(&mut self, prepared: &Prepared) -> FoundLock {
+        let lock = self.probe(prepared).await;
+        self.report.state_lock = match lock {
+            FoundLock::Free => StateLock::Free,
+            FoundLock::Held(_) => StateLock::Held,
+            FoundLock::Unknown => StateLock::Unknown,
+        };
+        lock
     }
 
     /// Whether the signal or limit that has stopped the run leaves enough time.

@@ -1,29 +1,73 @@
-//! Whether an apply may create again what an earlier apply of the same plan or run has created without an answer: because it was
-//! killed, or because a connection broke.
+//! Whether an apply would create again what an earlier apply of the same plan or run has created, or was to create. Such an
+//! object is not in the state if the apply was killed, if a connection broke, or if the state could not be saved.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use fs_err as fs;
 
 use crate::process::text::clean;
 use crate::report::ledger::{Ledger, Resource, list};
 use crate::run::Run;
-use crate::run::apply::existing::evidence::unanswered_create;
-use crate::run::apply::remainder::planned_id;
+use crate::run::apply::existing::evidence::{is_created, unanswered_create};
+use crate::run::apply::remainder::creations;
 use crate::run::artifacts::Artifacts;
 use crate::run::error::RunError;
 use crate::run::prepare::Prepared;
+use crate::run::step::found_lock::FoundLock;
 use crate::tool::diagnostics::{Action, type_of};
 
-/// What to do about objects that an earlier apply was to create.
-const LOOK_AND_PLAN: &str = "look for it, import it or delete it, and plan again";
-const LOOK_AND_ORDER: &str =
-    "look for it, import it or delete it, and start a new run of the layer";
-const LOOK_AND_REPEAT: &str = "look for it, import it or delete it, and run again with --again";
+/// An object that earlier applies may have left, and the state may lack.
+struct Earlier<'a> {
+    address: &'a str,
+    /// Of the apply that did something at this address last.
+    ledger: &'a Ledger,
+    /// Its creation had no answer.
+    is_open: bool,
+    /// It was to replace another one, which the state may still have.
+    is_replacement: bool,
+    /// Of several states: it is not known which one it belongs to.
+    is_of_unit: bool,
+}
+
+impl<'a> Earlier<'a> {
+    /// `past`: all that was done at this address.
+    fn of(address: &'a str, past: &[(&'a Resource, &'a Ledger)]) -> Option<Self> {
+        let resources = || past.iter().map(|(resource, _)| *resource);
+        let is_open = unanswered_create(address, past.iter().copied()).is_ok();
+        let is_left = is_open || is_created(resources());
+        let (last, ledger) = *past.last().filter(|_| is_left)?;
+        let is_replacement = resources().any(|resource| resource.action == Action::Delete);
+        let is_of_unit = last.unit.is_some();
+        Some(Self { address, ledger, is_open, is_replacement, is_of_unit })
+    }
+}
+
+/// What may exist without being in the state.
+struct Left {
+    run: String,
+    names: String,
+    /// Whether the run may still work.
+    may_work: bool,
+}
+
+impl Left {
+    fn of(earlier: &[Earlier<'_>]) -> Option<Self> {
+        let names = list(earlier.iter().map(|of| clean(of.address)))?;
+        let run = earlier.last()?.ledger.name();
+        Some(Self { run, names, may_work: earlier.iter().any(|of| !of.ledger.has_ended()) })
+    }
+
+    /// What the run of a ledger may have created that has no unique ID.
+    fn of_plan(creations: &BTreeMap<String, bool>, running: &Ledger) -> Option<Self> {
+        let left = creations.iter().filter(|(_, is_unique)| !**is_unique);
+        let names = list(left.map(|(address, _)| clean(address)))?;
+        Some(Self { run: running.name(), names, may_work: true })
+    }
+}
 
 impl Run<'_> {
-    /// Refuses the apply if an earlier one was to create an object, and nothing is known of it. An object whose ID is unique may be
-    /// created again: the service refuses a second one. A plan that was made since is another one.
+    /// Refuses the apply if it would make an object a second time. An object whose ID is unique may be created again: the service
+    /// refuses a second one. A plan that was made since is another one.
     pub(in crate::run) async fn check_earlier_creates(
         &mut self,
         prepared: &Prepared,
@@ -34,70 +78,83 @@ impl Run<'_> {
         if self.job.again {
             return Ok(());
         }
-        let (plan, planned) = (self.report.plan.as_ref(), self.report.planned);
-        let read = artifacts.earlier_ledgers(plan.is_some_and(|plan| plan.run.is_some()), planned);
-        let read = self.signals.or(read).await.map_err(RunError::Stopped)?;
-        let mut ledgers = read.map_err(RunError::Ledger)?;
-        ledgers.retain(|ledger| self.is_of_this_order(ledger));
+        let planned = self.report.planned;
+        let plan = self.report.plan.as_ref().map(|plan| (plan.sha256, planned));
+        let read = self.signals.or(artifacts.earlier_ledgers(plan)).await;
+        let mut ledgers = read.map_err(RunError::Stopped)?.map_err(RunError::Ledger)?;
         ledgers.sort_by_key(Ledger::started);
-        let past = || ledgers.iter().flat_map(Ledger::resources).map(|resource| (resource, ()));
-        let addresses = past().map(|(Resource { address, .. }, ())| address);
-        let addresses = addresses.collect::<BTreeSet<_>>().into_iter();
-        let open = addresses.filter(|address| unanswered_create(address, past()).is_ok());
-        let open = open.cloned().collect::<Vec<_>>();
-        if open.is_empty() {
-            return Ok(());
+        let mut past = BTreeMap::<&str, Vec<_>>::new();
+        for ledger in &ledgers {
+            for resource in ledger.resources() {
+                past.entry(&resource.address).or_default().push((resource, ledger));
+            }
         }
-        let is_replaced = |address: &str| {
-            past().any(|(of, ())| of.address == address && of.action == Action::Delete)
+        let earlier = past.iter().filter_map(|(address, past)| Earlier::of(address, past));
+        let earlier = earlier.collect::<Vec<_>>();
+        let running = ledgers.iter().rev().find(|ledger| !ledger.has_ended());
+        let left = match plan {
+            _ if earlier.is_empty() && running.is_none() => return Ok(()),
+            Some(_) => self.not_unique(prepared, earlier, running).await?,
+            None => self.not_in_state(prepared, earlier).await?,
         };
-        let open = self.not_unique(prepared, open, is_replaced).await?;
-        let Some(names) = list(open.iter().map(|address| clean(address))) else { return Ok(()) };
+        match left {
+            Some(left) => Err(self.refuse_creates(prepared, left).await),
+            None => Ok(()),
+        }
+    }
+
+    async fn refuse_creates(&mut self, prepared: &Prepared, left: Left) -> RunError {
         let (order, next) = match (&self.report.plan, self.job.pod) {
-            (Some(_), _) => ("plan", LOOK_AND_PLAN),
-            (None, true) => ("run", LOOK_AND_ORDER),
-            (None, false) => ("run", LOOK_AND_REPEAT),
+            (Some(_), _) => ("plan", "then plan again"),
+            (None, true) => ("run", "then start a new run of the layer"),
+            (None, false) => ("run", "then run again with --again"),
         };
-        Err(RunError::Unanswered { order, names, next: next.to_owned() })
+        let lock = if left.may_work { self.find_lock(prepared).await } else { FoundLock::Unknown };
+        let Left { run, names, .. } = left;
+        RunError::EarlierCreates { run, order, names, next, lock: lock.into() }
     }
 
-    /// Whether a ledger is of an apply of the same stored plan, or of the same run without one.
-    fn is_of_this_order(&self, ledger: &Ledger) -> bool {
-        match &self.report.plan {
-            Some(plan) => ledger.has_reviewed(plan.sha256),
-            None => ledger.is_of_run(&self.job.run),
+    /// Of an unplanned apply, those that the state does not have by now, or that were to replace another one.
+    async fn not_in_state(
+        &mut self,
+        prepared: &Prepared,
+        mut earlier: Vec<Earlier<'_>>,
+    ) -> Result<Option<Left>, RunError> {
+        if earlier.is_empty() {
+            return Ok(None);
         }
+        match self.objects(prepared).await? {
+            Ok(state) => earlier.retain(|of| {
+                let is_missing = || !state.may_have_at(of.address);
+                if of.is_open {
+                    of.is_replacement || is_missing()
+                } else {
+                    !of.is_of_unit && is_missing()
+                }
+            }),
+            // In a state that cannot be searched, what was created is presumed to be.
+            Err(reason) => {
+                tracing::debug!("{reason}");
+                earlier.retain(|of| of.is_open);
+            }
+        }
+        Ok(Left::of(&earlier))
     }
 
-    /// Those that a second creation could make twice. If the state had one of them by now, the tool would refuse a stored plan as
-    /// stale; without a plan, one that the state has is not created, unless it was to be replaced.
+    /// Of a stored plan, those that a second creation could make twice. If the state had one of them by now, the tool would refuse the
+    /// plan as stale. Of a run that has not ended the last changes of the ledger may be missing.
     async fn not_unique(
         &mut self,
         prepared: &Prepared,
-        mut addresses: Vec<String>,
-        is_replaced: impl Fn(&str) -> bool,
-    ) -> Result<Vec<String>, RunError> {
-        if self.report.plan.is_none() {
-            // A state that cannot be searched has none of them.
-            if let Ok(state) = self.objects(prepared).await? {
-                addresses.retain(|address| is_replaced(address) || !state.may_have_at(address));
-            }
-            return Ok(addresses);
-        }
-        let (plan, mut left) = (self.reviewed_json(prepared).await?, Vec::new());
-        for address in addresses {
-            let rules = self.retries.rules();
-            let template = type_of(&address).and_then(|kind| rules.planned_id(&kind));
-            let is_unique = match template {
-                Some(template) => planned_id(fs::File::open(&plan)?, &address, template)
-                    .map_err(std::io::Error::other)?
-                    .is_some(),
-                None => false,
-            };
-            if !is_unique {
-                left.push(address);
-            }
-        }
-        Ok(left)
+        mut earlier: Vec<Earlier<'_>>,
+        running: Option<&Ledger>,
+    ) -> Result<Option<Left>, RunError> {
+        let plan = self.reviewed_json(prepared).await?;
+        let rules = self.retries.rules();
+        let template = |address: &str| rules.planned_id(&type_of(address)?).map(str::to_owned);
+        let creations =
+            creations(fs::File::open(plan)?, template).map_err(std::io::Error::other)?;
+        earlier.retain(|of| creations.get(of.address) != Some(&true));
+        Ok(Left::of(&earlier).or_else(|| Left::of_plan(&creations, running?)))
     }
 }

@@ -33,6 +33,12 @@ pub(super) fn unanswered_create<'a, T>(
     found.ok_or(NO_CREATE)
 }
 
+/// Whether the last thing that was done to an address was to create an object.
+pub(super) fn is_created<'a>(past: impl Iterator<Item = &'a Resource>) -> bool {
+    let last = past.filter(|resource| resource.deposed.is_none()).last();
+    last.is_some_and(|last| last.action == Action::Create && last.state == State::Completed)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

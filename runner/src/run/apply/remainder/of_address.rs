@@ -1,5 +1,6 @@
 //! What a plan creates at one address.
 
+use std::collections::BTreeMap;
 use std::io::Read;
 
 use serde_json::value::RawValue;
@@ -49,6 +50,23 @@ pub(in crate::run::apply) fn planned_id(
     Ok(id.flatten())
 }
 
+/// The addresses at which the plan creates an object, also instead of another one, and whether its import ID follows in this way.
+pub(in crate::run::apply) fn creations(
+    plan: impl Read,
+    template: impl Fn(&str) -> Option<String>,
+) -> Result<BTreeMap<String, bool>, PlanError> {
+    let mut found = BTreeMap::new();
+    each_creation(plan, |address, change| {
+        let id = match template(address).filter(|_| is_new(change)) {
+            Some(template) => id_of(change, &template)?,
+            None => None,
+        };
+        found.insert(address.to_owned(), id.is_some());
+        Ok(())
+    })?;
+    Ok(found)
+}
+
 /// The same of one creation.
 pub(super) fn id_of(change: &Change, template: &str) -> serde_json::Result<Option<String>> {
     let values = change.planned();
@@ -94,22 +112,36 @@ fn with_created<T>(
     address: &str,
     make: impl Fn(&Change) -> serde_json::Result<T>,
 ) -> Result<Option<T>, PlanError> {
-    let mut visit = OfAddress { address, make, found: None };
-    read(plan, &mut visit)?;
-    Ok(visit.found)
+    let mut found = None;
+    each_creation(plan, |of, change| {
+        if of == address && is_new(change) {
+            found = Some(make(change)?);
+        }
+        Ok(())
+    })?;
+    Ok(found)
 }
 
-struct OfAddress<'a, T, F> {
-    address: &'a str,
-    make: F,
-    found: Option<T>,
+/// Whether there was no object before.
+fn is_new(change: &Change) -> bool {
+    change.actions == ["create"]
 }
 
-impl<T, F: Fn(&Change) -> serde_json::Result<T>> Visit for OfAddress<'_, T, F> {
+/// Calls a function with each address at which the plan creates an object.
+fn each_creation(
+    plan: impl Read,
+    visit: impl FnMut(&str, &Change) -> serde_json::Result<()>,
+) -> Result<(), PlanError> {
+    read(plan, &mut EachCreation(visit))
+}
+
+struct EachCreation<F>(F);
+
+impl<F: FnMut(&str, &Change) -> serde_json::Result<()>> Visit for EachCreation<F> {
     fn resource(&mut self, changed: &Changed) -> serde_json::Result<()> {
         let Changed { address, deposed, change, .. } = changed;
-        if address == self.address && deposed.is_none() && change.actions == ["create"] {
-            self.found = Some((self.make)(change)?);
+        if deposed.is_none() && change.actions.iter().any(|action| action == "create") {
+            (self.0)(address, change)?;
         }
         Ok(())
     }

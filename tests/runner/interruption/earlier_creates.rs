@@ -1,0 +1,203 @@
+//! An apply that would create again what an earlier one has created is refused: nothing of that is in the state.
+
+use std::time::Duration;
+
+use support::{Ended, Fault, FaultyDatastore, Sandbox, Started, TestDatastore, eventually};
+use url::Url;
+
+use crate::RUNNER;
+use crate::state_server::StateServer;
+use crate::stored_run::StoredRun;
+
+const UNPLANNED: [&str; 4] = ["apply", "--no-plan", "--run", "u"];
+
+/// A layer with one object. Its creation takes as long as the file `hold` is there.
+struct Layer {
+    sandbox: Sandbox,
+    states: StateServer,
+}
+
+impl Layer {
+    fn new() -> Self {
+        let (sandbox, (states, backend)) = (Sandbox::new(RUNNER), StateServer::start());
+        let resource = r#"
+resource "terraform_data" "a" {
+  provisioner "local-exec" { command = "echo a >> created; while [ -e hold ]; do sleep 0.05; done" }
+}
+"#;
+        sandbox.write("main.tf", &format!("{backend}{resource}"));
+        for dir in ["tmp2", "home2"] {
+            std::fs::create_dir(sandbox.path(dir)).unwrap();
+        }
+        Self { sandbox, states }
+    }
+
+    fn run(&self, datastore: &Url, args: &[&str]) -> Ended {
+        self.sandbox.run_with(datastore, &[args, &["--name", "x"]].concat())
+    }
+
+    /// The same on a machine that knows nothing of the earlier runs.
+    fn run_elsewhere(&self, datastore: &Url, args: &[&str]) -> Ended {
+        let mut command = self.sandbox.command(&[args, &["--name", "x"]].concat());
+        command.env("TMPDIR", self.sandbox.path("tmp2")).env("HOME", self.sandbox.path("home2"));
+        command.env("PLANCHA_DATASTORE_URL", datastore.as_str()).output().unwrap().into()
+    }
+
+    fn planned(&self, datastore: &Url, args: &[&str]) {
+        let ended = self.run(datastore, &[&["plan"], args].concat());
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+    }
+
+    /// Starts an apply, and waits until it creates.
+    fn creating(&self, datastore: &Url, args: &[&str]) -> Started {
+        self.sandbox.write("hold", "");
+        let before = self.created();
+        let runner = self.sandbox.start(Some(datastore), &[args, &["--name", "x"]].concat());
+        eventually("it creates", || self.created() > before);
+        runner
+    }
+
+    /// Kills an apply while it creates. The backend forgets its lock.
+    fn killed(&self, datastore: &Url, args: &[&str]) {
+        let runner = self.creating(datastore, args);
+        // The ledger is stored within a second.
+        std::thread::sleep(Duration::from_secs(2));
+        runner.kill_all();
+        runner.wait();
+        self.release();
+        self.states.contents().lock = None;
+    }
+
+    fn release(&self) {
+        std::fs::remove_file(self.sandbox.work().join("hold")).unwrap();
+    }
+
+    /// How often the object was created.
+    fn created(&self) -> usize {
+        std::fs::read_to_string(self.sandbox.work().join("created"))
+            .map_or(0, |created| created.lines().count())
+    }
+
+    /// Applies this on another machine, which is refused.
+    #[track_caller]
+    fn refused(&self, datastore: &Url, args: &[&str], words: &[&str]) {
+        let before = self.created();
+        let ended = self.run_elsewhere(datastore, args);
+        assert_eq!((ended.code, self.created()), (9, before), "{args:?}: {}", ended.stderr);
+        for words in [words, &["terraform_data.a may exist, and would be created again"]].concat() {
+            assert!(ended.stderr.contains(words), "{words}: {}", ended.stderr);
+        }
+    }
+}
+
+/// The state is that of before, so the plan is not stale.
+#[tokio::test(flavor = "multi_thread")]
+async fn apply_that_was_killed_in_a_creation_is_not_made_again() {
+    let datastore = TestDatastore::memory().await;
+    let (url, layer) = (&datastore.url, Layer::new());
+    layer.planned(url, &["--run", "p"]);
+    layer.killed(url, &["apply", "--run", "a", "--plan", "p"]);
+    // The last one is the run that has made the plan.
+    for run in ["a", "b", "p"] {
+        let words = ["an apply of this plan (run a/0)", "then plan again"];
+        layer.refused(url, &["apply", "--run", run, "--plan", "p"], &words);
+    }
+    layer.killed(url, &UNPLANNED);
+    layer.refused(
+        url,
+        &UNPLANNED,
+        &["an apply of this run (run u/0)", "then run again with --again"],
+    );
+    let ended = layer.run(url, &[&UNPLANNED[..], &["--again"]].concat());
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    layer.planned(url, &["--run", "q", "--detailed-exitcode"]);
+}
+
+/// More than the datastore lists at once, as plans that look for drift make in a night.
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_apply_is_found_behind_many_later_runs() {
+    let datastore = TestDatastore::memory().await;
+    let (url, layer) = (&datastore.url, Layer::new());
+    layer.planned(url, &["--run", "p"]);
+    layer.killed(url, &["apply", "--run", "a", "--plan", "p"]);
+    for i in 0..60 {
+        let run = format!("drift-{i}");
+        StoredRun::new(&datastore, "default", "x", &run).put_log(0, b"log".to_vec()).await;
+    }
+    layer.refused(url, &["apply", "--run", "b", "--plan", "p"], &["(run a/0)"]);
+}
+
+/// The backend refuses the state of an object that was created. Only the ledger and `errored.tfstate` tell of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn object_whose_state_was_refused_is_not_created_again() {
+    let orders: [(&[&str], _); 2] = [
+        (&["apply", "--run", "a", "--plan", "p"], "errored.tfstate"),
+        (&UNPLANNED, "then run again with --again"),
+    ];
+    for (order, words) in orders {
+        let datastore = TestDatastore::memory().await;
+        let (url, layer) = (&datastore.url, Layer::new());
+        layer.planned(url, &["--run", "p"]);
+        layer.states.refuse("POST", 403, usize::MAX);
+        let ended = layer.run(url, order);
+        assert_eq!(ended.code, 1, "{}", ended.stderr);
+        layer.states.contents().faults.clear();
+        // As if this were the disk of a pod.
+        std::fs::remove_file(layer.sandbox.work().join("errored.tfstate")).unwrap();
+        layer.refused(url, order, &[words]);
+    }
+}
+
+/// The stored ledger is that of before the tool was started.
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_apply_whose_ledger_could_not_be_stored_is_not_made_again() {
+    let datastore = TestDatastore::memory().await;
+    let layer = Layer::new();
+    layer.planned(&datastore.url, &["--run", "p"]);
+    let failing = FaultyDatastore::before(&datastore.url, Vec::new()).await;
+    let runner = layer.creating(&failing.url, &["apply", "--run", "a", "--plan", "p"]);
+    let fault = Fault { method: "PUT", part: "", status: 503, times: usize::MAX };
+    failing.set_faults(vec![fault]);
+    std::thread::sleep(Duration::from_secs(2));
+    runner.kill_all();
+    runner.wait();
+    layer.release();
+    layer.states.contents().lock = None;
+    let stored = StoredRun::new(&datastore, "default", "x", "a");
+    let ledger = crate::json(&stored.artifact("ledger.json", 0).await);
+    assert!(ledger.get("ended").is_none(), "{ledger}");
+    layer.refused(&datastore.url, &["apply", "--run", "b", "--plan", "p"], &["(run a/0)"]);
+}
+
+/// Nobody deletes what it is creating because of the message.
+#[tokio::test(flavor = "multi_thread")]
+async fn apply_that_still_works_is_no_killed_one() {
+    let datastore = TestDatastore::memory().await;
+    let (url, layer) = (&datastore.url, Layer::new());
+    layer.planned(url, &["--run", "p"]);
+    let runner = layer.creating(url, &["apply", "--run", "a", "--plan", "p"]);
+    std::thread::sleep(Duration::from_secs(2));
+    let ended = layer.run_elsewhere(url, &["apply", "--run", "b", "--plan", "p"]);
+    assert_eq!((ended.code, layer.created()), (4, 1), "{}", ended.stderr);
+    for words in ["the state is locked", "if it still works, wait"] {
+        assert!(ended.stderr.contains(words), "{words}: {}", ended.stderr);
+    }
+    layer.release();
+    let ended = runner.wait();
+    assert_eq!((ended.code, layer.created()), (0, 1), "{}", ended.stderr);
+    // It was applied, by run a.
+    let ended = layer.run_elsewhere(url, &["apply", "--run", "b", "--plan", "p"]);
+    assert_eq!((ended.code, layer.created()), (0, 1), "{}", ended.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn caller_that_may_not_list_runs_applies_its_plan() {
+    let datastore = TestDatastore::memory().await;
+    let layer = Layer::new();
+    layer.planned(&datastore.url, &["--run", "p"]);
+    let fault = Fault { method: "GET", part: "/api/runs", status: 403, times: usize::MAX };
+    let proxy = FaultyDatastore::before(&datastore.url, vec![fault]).await;
+    let ended = layer.run(&proxy.url, &["apply", "--run", "a", "--plan", "p"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert!(ended.stderr.contains("it is not known whether another run"), "{}", ended.stderr);
+}
