@@ -139,7 +139,7 @@ async fn state_that_is_delivered_nowhere_waits_in_the_spool() {
     );
     sandbox.write("main.tf", "");
     let lossy = lost_everything(&datastore).await;
-    let ended = sandbox.run_with(&lossy.url, &[UNPLANNED, SPOOLED].concat());
+    let ended = sandbox.run_with(&lossy.url, &[UNPLANNED, SPOOLED, &["--grace", "3s"]].concat());
     assert_eq!(ended.code, 1, "{}", ended.stderr);
     let state = spool(&sandbox).join("x/a/0/errored.tfstate");
     assert!(state.exists(), "{}", ended.stderr);

@@ -201,3 +201,32 @@ async fn caller_that_may_not_list_runs_applies_its_plan() {
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     assert!(ended.stderr.contains("it is not known whether another run"), "{}", ended.stderr);
 }
+
+/// What an apply has created is in the state, also if its address has a secret: the ledger has the masked one.
+#[tokio::test(flavor = "multi_thread")]
+async fn apply_that_has_failed_with_its_state_saved_is_made_again() {
+    let datastore = TestDatastore::memory().await;
+    let (sandbox, (_states, backend)) = (Sandbox::new(RUNNER), StateServer::start());
+    let resources = r#"
+resource "terraform_data" "a" {
+  for_each = toset(["hunter2hunter2", "b"])
+  provisioner "local-exec" { command = "echo a >> created" }
+}
+resource "terraform_data" "b" {
+  depends_on = [terraform_data.a]
+  provisioner "local-exec" { command = "[ -e works ]" }
+}
+"#;
+    sandbox.write("main.tf", &format!("{backend}{resources}"));
+    let run = || {
+        let mut command = sandbox.command(&[&UNPLANNED[..], &["--name", "x"]].concat());
+        command.env("SERVICE_TOKEN", "hunter2hunter2");
+        let command = command.env("PLANCHA_DATASTORE_URL", datastore.url.as_str());
+        Ended::from(command.output().unwrap())
+    };
+    let failed = run();
+    assert_eq!(failed.code, 1, "{}", failed.stderr);
+    sandbox.write("works", "");
+    let ended = run();
+    assert_eq!((ended.code, sandbox.read("created").lines().count()), (0, 2), "{}", ended.stderr);
+}

@@ -175,7 +175,7 @@ async fn unsaved_state_is_uploaded_with_unsent_files_and_stays() {
     let datastore = TestDatastore::memory().await;
     let lost = support::Fault { method: "PUT", part: "", status: 403, times: usize::MAX };
     let sick = support::FaultyDatastore::before(&datastore.url, vec![lost]).await;
-    let ended = sandbox.run_with(&sick.url, &apply(&url, &[]));
+    let ended = sandbox.run_with(&sick.url, &apply(&url, &["--grace", "3s"]));
     kept(&ended, &unsent(&sandbox).join("errored.tfstate"));
     assert!(unsent(&sandbox).join("attempt.json").exists(), "{}", ended.stderr);
     let dir = unsent(&sandbox);

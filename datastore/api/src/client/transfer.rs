@@ -245,25 +245,31 @@ pub(super) async fn error_message(mut response: Response) -> String {
             .iter()
             .find_map(|key| json.get(key)?.as_str().map(str::to_owned))
     });
-    body.truncate(LIMIT);
-    let text = message.unwrap_or_else(|| String::from_utf8_lossy(&body).into_owned());
+    let text = message.unwrap_or_else(|| {
+        // The end of a URL may be missing.
+        let is_cut = body.len() > LIMIT;
+        body.truncate(LIMIT);
+        let text = String::from_utf8_lossy(&body).into_owned();
+        let last = text.split_whitespace().next_back().filter(|last| last.contains("://"));
+        let len = last.filter(|_| is_cut).map_or(text.len(), |last| text.len() - last.len());
+        text[..len].to_owned()
+    });
     without_secrets(&text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
 /// The text with `***` instead of the users, passwords and queries of URLs: a proxy may quote that of its upstream.
 fn without_secrets(text: &str) -> String {
-    let words = text.split_inclusive([' ', '"', '\'', '<', '>']);
+    let is_end = |c: char| " \"'<>".contains(c);
     let masked = |word: &str| {
         let Some((scheme, rest)) = word.split_once("://") else { return word.to_owned() };
-        let (url, query) =
-            rest.split_once('?').map_or((rest, None), |(url, query)| (url, Some(query)));
-        // A password may contain slashes.
-        let host = url.rsplit_once('@').map_or(url.to_owned(), |(_, host)| format!("***@{host}"));
-        // The separator stays.
-        let end = query.map_or("", |query| query.trim_start_matches(|c| !" \"'<>".contains(c)));
-        format!("{scheme}://{host}{}{end}", query.map_or("", |_| "?***"))
+        // A password may contain slashes and question marks.
+        let (user, rest) = rest.rsplit_once('@').map_or(("", rest), |(_, host)| ("***@", host));
+        let Some((host, query)) = rest.split_once('?') else {
+            return format!("{scheme}://{user}{rest}");
+        };
+        format!("{scheme}://{user}{host}?***{}", query.trim_start_matches(|c| !is_end(c)))
     };
-    words.map(masked).collect()
+    text.split_inclusive(is_end).map(masked).collect()
 }
 
 #[cfg(test)]
@@ -277,6 +283,7 @@ mod tests {
                 "no <http://me:p%40ss/w@h:80/x?token=s>, see \"https://h/y?a=b\" or https://h/z?",
                 "no <http://***@h:80/x?***>, see \"https://h/y?***\" or https://h/z?***",
             ),
+            ("at https://me:p?s/s@h", "at https://***@h"),
             ("a plain text, me@h, 10 % of x?y", "a plain text, me@h, 10 % of x?y"),
             ("https://h/x#y and http://[::1]:80", "https://h/x#y and http://[::1]:80"),
         ] {

@@ -6,6 +6,8 @@ use std::ops::Range;
 pub(super) const PREFIX: usize = 8;
 /// The length of a word, in bytes.
 const WORD: usize = 4;
+/// How many words after the first one belong to a part at most.
+const MOST: usize = 16;
 /// The size of the set, as a power of two of bits: it stays in the processor's cache.
 const BITS: u32 = 17;
 
@@ -31,7 +33,8 @@ impl Words {
         let rest = text.get(from..).filter(|rest| rest.len() >= PREFIX)?;
         let mut known = rest.chunks_exact(WORD).map(|word| self.may_have(word));
         let first = from + known.position(|known| known)? * WORD;
-        let last = first + known.take_while(|known| *known).count() * WORD;
+        // A longer run of them is searched in several parts, or each would be looked at again for every pattern in it.
+        let last = first + known.take(MOST).take_while(|known| *known).count() * WORD;
         Some(first.saturating_sub(WORD - 1).max(from)..text.len().min(last + PREFIX))
     }
 

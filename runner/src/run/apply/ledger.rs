@@ -128,21 +128,23 @@ fn locked(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {
 }
 
 impl Recorder {
-    /// Records what the log gets from now on. `store` has the ledger already.
-    fn start(
-        (ledger, first): (Ledger, u32),
-        log: File,
-        reader: ProgressReader,
-        store: Option<Artifacts>,
-    ) -> io::Result<Self> {
+    /// Stores what the ledger gets from now on. `store` has it already.
+    fn new((ledger, first): (Ledger, u32), store: Option<Artifacts>) -> io::Result<Self> {
         let ledger = Arc::new(Mutex::new(ledger));
         let (changes, receiver) = watch::channel(Change::default());
+        let sending = store.map(|store| Sending::start(store, Arc::clone(&ledger), receiver));
+        let sending = sending.transpose()?;
+        Ok(Self { ledger, first, changes, following: None, sending, refreshing: None })
+    }
+
+    /// Records what the log gets from now on.
+    fn follow(&mut self, log: File, reader: ProgressReader) -> io::Result<()> {
         let (has_ended, (done, read)) = (Arc::new(AtomicBool::new(false)), oneshot::channel());
         let follow = Follow {
             log,
             reader,
-            ledger: Arc::clone(&ledger),
-            changes: changes.clone(),
+            ledger: Arc::clone(&self.ledger),
+            changes: self.changes.clone(),
             has_ended: Arc::clone(&has_ended),
         };
         let thread = thread::Builder::new().spawn(move || {
@@ -152,11 +154,8 @@ impl Recorder {
             // The run may have ended already.
             let _sent = done.send(());
         })?;
-        let following = Following { has_ended, thread: thread.thread().clone(), read };
-        let sending = store.map(|store| Sending::start(store, Arc::clone(&ledger), receiver));
-        let sending = sending.transpose()?;
-        let following = Some(following);
-        Ok(Self { ledger, first, changes, following, sending, refreshing: None })
+        self.following = Some(Following { has_ended, thread: thread.thread().clone(), read });
+        Ok(())
     }
 
     /// Waits until everything that the tool has printed is recorded.
@@ -214,10 +213,20 @@ impl Run<'_> {
         let store = self.artifacts.clone().filter(Artifacts::takes_other_files);
         if let Some(artifacts) = &store {
             let stored = self.signals.or(artifacts.put_ledger(ledger.to_json())).await;
-            match stored.map_err(RunError::Stopped)? {
-                Err(error) if is_first => return Err(RunError::Ledger(error)),
-                Err(error) => warn_of_unstored(&error),
-                Ok(()) => {}
+            let refused = match stored {
+                Ok(Err(error)) if !is_first => {
+                    warn_of_unstored(&error);
+                    None
+                }
+                Ok(stored) => stored.map_err(RunError::Ledger).err(),
+                Err(stop) => Some(RunError::Stopped(stop)),
+            };
+            // It may be stored all the same, and says by its end that the tool was not started.
+            if let Some(error) = refused {
+                let recorder = Recorder::new((ledger, first), store)?;
+                recorder.end(false);
+                self.ledger = Some(recorder);
+                return Err(error);
             }
         } else if self.artifacts.is_some() {
             tracing::warn!(
@@ -229,7 +238,9 @@ impl Run<'_> {
         let reader = ProgressReader::new(prepared.terragrunt.is_some() || prepared.mirrored);
         let mut log = File::from(fs_err::File::open(self.log.path())?);
         log.seek(io::SeekFrom::End(0))?;
-        self.ledger = Some(Recorder::start((ledger, first), log, reader, store)?);
+        let mut recorder = Recorder::new((ledger, first), store)?;
+        recorder.follow(log, reader)?;
+        self.ledger = Some(recorder);
         Ok(())
     }
 

@@ -61,8 +61,7 @@ impl Artifacts {
             }
             Ok::<_, ClientError>(ledgers)
         };
-        let ledgers = stream::iter(runs).map(of_run).buffered(PARALLEL);
-        Ok(ledgers.try_collect::<Vec<_>>().await?.concat())
+        stream::iter(runs).map(of_run).buffered(PARALLEL).try_concat().await
     }
 
     /// The ledgers of this run and, if it applies a plan, of the runs that were started since that was made (if it is known when):

@@ -32,8 +32,8 @@ impl Messages {
         messages
     }
 
-    /// The errors of a failed step, the one that decides first, and what they mean: those of the messages, if they have one, else those of the output.
-    /// A step is run again only if both say so.
+    /// The errors of a failed step, the one that decides first, and what they mean: those of the messages, if they have
+    /// one, else those of the output. A step is run again only if both say so.
     pub(super) fn errors<R: BufRead>(
         &self,
         output: impl Fn() -> io::Result<R>,

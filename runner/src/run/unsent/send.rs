@@ -27,7 +27,7 @@ use crate::run::unsent::directory::{
 use crate::run::unsent::find::{
     LeadsTo, ROOT, first_attempt, kept_state, leads_to, named_attempt, waiting_below,
 };
-use crate::run::unsent::send::states_of_attempt::send_states;
+use crate::run::unsent::send::states_of_attempt::{send_only_states, send_states};
 use crate::run::unsent::send::stored::{burritos_names, stored_names};
 use crate::run::unsent::{FailedAttempt, absolute, upload_command};
 use crate::source::regular::{self, unless_missing};
@@ -151,12 +151,17 @@ pub(crate) async fn upload(
 async fn without_datastore(args: &UploadArgs, dir: &Path, theirs: Option<String>) -> UploadError {
     let is_spool = dir.join(ROOT).is_dir();
     let dirs = if is_spool { waiting_below(dir) } else { vec![dir.to_owned()] };
+    let (mut state, mut are_states) = (None, true);
     for dir in dirs {
-        if let Err(state @ (UploadError::States(_) | UploadError::MissingState(_))) =
-            check(&dir).await
-        {
-            return state;
+        match check(&dir).await {
+            Err(error @ (UploadError::States(_) | UploadError::MissingState(_))) => {
+                state.get_or_insert(error);
+            }
+            _ => are_states = false,
         }
+    }
+    if let Some(state) = state.filter(|_| are_states) {
+        return state;
     }
     let theirs = theirs.as_deref().unwrap_or("URL");
     UploadError::Usage(format!(
@@ -273,10 +278,10 @@ pub(crate) async fn send_unless_used(client: &Client, dir: &Path) -> Result<Send
 /// Sends the files in a directory, the record of an apply first.
 async fn send(client: &Client, dir: &Path) -> Result<(), UploadError> {
     let checked = check(dir).await;
-    if let (Err(UploadError::States(_)), Some(of)) = (&checked, named_attempt(dir))
-        && stored_names(client, &of.0, of.1).await?.is_some()
+    if let (Err(UploadError::States(_)), Some((run, attempt))) = (&checked, named_attempt(dir))
+        && let Err(error) = send_only_states(client, dir, (&run, attempt)).await
     {
-        send_states(client, dir, (&of.0, of.1)).await?;
+        tracing::warn!("the state in {} is not stored: {}", dir.display(), chain(&error));
     }
     let Checked { owner: Owner { run, attempt, record }, uploads } = checked?;
     let stored = stored_names(client, &run, attempt).await?;

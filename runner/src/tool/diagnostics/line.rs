@@ -95,12 +95,15 @@ impl<'a> Line<'a> {
         if is_dated && DEBUG.is_match(raw) {
             return Line { unit: "", level: Some(Level::Debug), text: raw };
         }
-        // Most lines have no prefix: their first character says so.
-        if !raw.starts_with(|c: char| c.is_ascii_digit() || "Stl[".contains(c)) {
-            return Line { unit: "", level: None, text: raw };
-        }
-        for (pattern, quoted) in [(&PRETTY, false), (&STREAM, false), (&KEY_VALUE, true)] {
-            let Some(found) = pattern.captures(raw) else { continue };
+        // Most lines have no prefix: their beginning says so. A pattern that is not used needs no memory.
+        let (pattern, quoted) = match raw.as_bytes() {
+            [b'0'..=b'9', ..] => (&PRETTY, false),
+            [b'S', ..] => (&STREAM, false),
+            [b't', b'i', ..] | [b'l', b'e', ..] => (&KEY_VALUE, true),
+            [b'[', ..] => return Self::with_unit(raw),
+            _ => return Line { unit: "", level: None, text: raw },
+        };
+        if let Some(found) = pattern.captures(raw) {
             let level = match found[1].trim_end().to_ascii_lowercase().as_str() {
                 "stdout" | "stderr" => Level::Tool,
                 // The tool's stderr is at this level as well, by terragrunt 0.72 for example.
@@ -114,6 +117,11 @@ impl<'a> Line<'a> {
             let unit = if unit.is_empty() { later } else { unit };
             return Line { unit: unit_name(unit), level: Some(level), text };
         }
+        Line { unit: "", level: None, text: raw }
+    }
+
+    /// One that begins with a unit in brackets, or with what terragrunt wrote before it had log levels.
+    fn with_unit(raw: &'a str) -> Self {
         if let Some(found) = OLD_TERRAGRUNT.captures(raw) {
             let unit = found.get(1).map_or("", |unit| unit.as_str());
             let text = &raw[found[0].len()..];

@@ -170,11 +170,11 @@ const VERBS: [(&str, Action, Phase); 27] = [
 ];
 
 /// The address at the beginning of a line: names with dots between them, each perhaps with an index. The text of a key
-/// can contain anything.
+/// can contain anything, and a name may be masked.
 fn address(text: &str) -> Option<(&str, &str)> {
     let (mut at, mut names) = (0, 0);
     loop {
-        let name = text[at..].find(|c: char| !(c.is_alphanumeric() || c == '_' || c == '-'));
+        let name = text[at..].find(|c: char| !(c.is_alphanumeric() || "_-*".contains(c)));
         let name = name.filter(|len| *len > 0)?;
         at += name;
         names += 1;
@@ -391,6 +391,7 @@ mod tests {
             r#"terraform_data.größe["ключ 🔑"]"#,
             r#"terraform_data.a["${b}\\"]"#,
             r#"terraform_data.a[""]"#,
+            "module.***.terraform_data.my_***",
         ] {
             let expected = format!("{address} create Started");
             assert_eq!(read(&format!("{address}: Creating...")), Some(expected), "{address}");

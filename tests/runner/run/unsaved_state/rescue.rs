@@ -255,7 +255,8 @@ async fn state_that_is_delivered_nowhere_is_kept_and_named_in_the_last_line() {
     let datastore = TestDatastore::memory().await;
     let lossy: FaultyDatastore = lost_everything(&datastore).await;
     server.refuse("POST", 403, ALWAYS);
-    let ended = sandbox.run_with(&lossy.url, &[&APPLY[..], &["--run", "r"]].concat());
+    let ended =
+        sandbox.run_with(&lossy.url, &[&APPLY[..], &["--run", "r", "--grace", "3s"]].concat());
     assert_eq!(ended.code, 1, "{}", ended.stderr);
     let last = ended.stderr.lines().last().unwrap();
     assert!(last.contains(sandbox.work().join("errored.tfstate").to_str().unwrap()), "{last}");

@@ -233,7 +233,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The ledgers of other attempts with imports of which nothing says how they have ended. `None`: they cannot be read.
+    /// The ledgers of the layer with imports of which nothing says how they have ended. `None`: they cannot be read.
     async fn ledgers_with_imports(
         &self,
         artifacts: &Artifacts,

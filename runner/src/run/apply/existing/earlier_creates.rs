@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use fs_err as fs;
 
+use crate::process::redact::is_masked;
 use crate::process::text::clean;
 use crate::report::ledger::{Ledger, Resource, list};
 use crate::run::Run;
@@ -59,8 +60,7 @@ impl Left {
 
     /// What the run of a ledger may have created that has no unique ID.
     fn of_plan(creations: &BTreeMap<String, bool>, running: &Ledger) -> Option<Self> {
-        let left = creations.iter().filter(|(_, is_unique)| !**is_unique);
-        let names = list(left.map(|(address, _)| clean(address)))?;
+        let names = list(creations.keys().map(|address| clean(address)))?;
         Some(Self { run: running.name(), names, may_work: true })
     }
 }
@@ -92,10 +92,13 @@ impl Run<'_> {
         let earlier = past.iter().filter_map(|(address, past)| Earlier::of(address, past));
         let earlier = earlier.collect::<Vec<_>>();
         let running = ledgers.iter().rev().find(|ledger| !ledger.has_ended());
+        if earlier.is_empty() && running.is_none() {
+            return Ok(());
+        }
+        let earlier = self.not_in_state(prepared, earlier).await?;
         let left = match plan {
-            _ if earlier.is_empty() && running.is_none() => return Ok(()),
             Some(_) => self.not_unique(prepared, earlier, running).await?,
-            None => self.not_in_state(prepared, earlier).await?,
+            None => Left::of(&earlier),
         };
         match left {
             Some(left) => Err(self.refuse_creates(prepared, left).await),
@@ -114,14 +117,15 @@ impl Run<'_> {
         RunError::EarlierCreates { run, order, names, next, lock: lock.into() }
     }
 
-    /// Of an unplanned apply, those that the state does not have by now, or that were to replace another one.
-    async fn not_in_state(
+    /// Those that the state does not have by now. Of an object that replaces another one this is not known. If the state has what a
+    /// stored plan creates, the tool refuses the plan as stale.
+    async fn not_in_state<'a>(
         &mut self,
         prepared: &Prepared,
-        mut earlier: Vec<Earlier<'_>>,
-    ) -> Result<Option<Left>, RunError> {
+        mut earlier: Vec<Earlier<'a>>,
+    ) -> Result<Vec<Earlier<'a>>, RunError> {
         if earlier.is_empty() {
-            return Ok(None);
+            return Ok(earlier);
         }
         match self.objects(prepared).await? {
             Ok(state) => earlier.retain(|of| {
@@ -129,7 +133,7 @@ impl Run<'_> {
                 if of.is_open {
                     of.is_replacement || is_missing()
                 } else {
-                    !of.is_of_unit && is_missing()
+                    !of.is_of_unit && !is_masked(of.address) && is_missing()
                 }
             }),
             // In a state that cannot be searched, what was created is presumed to be.
@@ -138,11 +142,11 @@ impl Run<'_> {
                 earlier.retain(|of| of.is_open);
             }
         }
-        Ok(Left::of(&earlier))
+        Ok(earlier)
     }
 
-    /// Of a stored plan, those that a second creation could make twice. If the state had one of them by now, the tool would refuse the
-    /// plan as stale. Of a run that has not ended the last changes of the ledger may be missing.
+    /// Of a stored plan, those that a second creation could make twice. Of a run that has not ended the last changes of the ledger may
+    /// be missing.
     async fn not_unique(
         &mut self,
         prepared: &Prepared,
@@ -152,9 +156,18 @@ impl Run<'_> {
         let plan = self.reviewed_json(prepared).await?;
         let rules = self.retries.rules();
         let template = |address: &str| rules.planned_id(&type_of(address)?).map(str::to_owned);
-        let creations =
+        let mut creations =
             creations(fs::File::open(plan)?, template).map_err(std::io::Error::other)?;
         earlier.retain(|of| creations.get(of.address) != Some(&true));
-        Ok(Left::of(&earlier).or_else(|| Left::of_plan(&creations, running?)))
+        let (Some(running), None) = (running, Left::of(&earlier)) else {
+            return Ok(Left::of(&earlier));
+        };
+        creations.retain(|_, is_unique| !*is_unique);
+        if !creations.is_empty()
+            && let Ok(state) = self.objects(prepared).await?
+        {
+            creations.retain(|address, _| !state.may_have_at(address));
+        }
+        Ok(Left::of_plan(&creations, running))
     }
 }

@@ -6,7 +6,20 @@ use datastore_api::client::Upload;
 use datastore_api::{Attempt, Client, ClientError, RunKey};
 
 use crate::run::artifacts::put_state;
+use crate::run::unsent::send::stored::stored_names;
 use crate::source::states;
+
+/// The same of a directory with nothing else, unless the datastore is Burrito's.
+pub(super) async fn send_only_states(
+    client: &Client,
+    dir: &Path,
+    (run, attempt): (&RunKey, Attempt),
+) -> Result<(), ClientError> {
+    if stored_names(client, run, attempt).await?.is_none() {
+        return Ok(());
+    }
+    send_states(client, dir, (run, attempt)).await
+}
 
 /// Stores the whole states in a directory. They stay there: their backends still need them.
 pub(super) async fn send_states(
