@@ -26,6 +26,7 @@ use jiff::Timestamp;
 
 use crate::basis::binding::Binding;
 use crate::basis::order::{OrderKey, OrderRecord};
+use crate::basis::plan_file::StateVersion;
 use crate::cli::Environment;
 use crate::order::job::{Action, Job};
 use crate::order::layer::{self, Annotations};
@@ -127,6 +128,8 @@ pub(crate) struct Run<'a> {
     ledgers: Vec<(Ledger, u32)>,
     /// Whether the output of the tool's apply is incomplete.
     has_cut_output: bool,
+    /// The state, if it is that of which the plan was made.
+    planned_state: Option<StateVersion>,
     /// The killed applies of the same layer, directory or state that the lock files of an apply name.
     killed: Vec<KilledApply>,
     /// Whether the apply has left a state that the datastore does not have.
@@ -164,6 +167,7 @@ impl<'a> Run<'a> {
             ledger: None,
             ledgers: Vec::new(),
             has_cut_output: false,
+            planned_state: None,
             killed: Vec::new(),
             has_unstored_state: false,
             retries: Retries::new(&job.retry),

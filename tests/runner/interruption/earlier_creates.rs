@@ -19,12 +19,16 @@ struct Layer {
 
 impl Layer {
     fn new() -> Self {
+        Self::with("")
+    }
+
+    /// With further code of the resource.
+    fn with(code: &str) -> Self {
         let (sandbox, (states, backend)) = (Sandbox::new(RUNNER), StateServer::start());
-        let resource = r#"
-resource "terraform_data" "a" {
-  provisioner "local-exec" { command = "echo a >> created; while [ -e hold ]; do sleep 0.05; done" }
-}
-"#;
+        let command = "echo a >> created; while [ -e hold ]; do sleep 0.05; done";
+        let resource = format!(
+            "resource \"terraform_data\" \"a\" {{\n  provisioner \"local-exec\" {{\n    command = \"{command}\"\n  }}\n{code}\n}}\n"
+        );
         sandbox.write("main.tf", &format!("{backend}{resource}"));
         for dir in ["tmp2", "home2"] {
             std::fs::create_dir(sandbox.path(dir)).unwrap();
@@ -229,4 +233,35 @@ resource "terraform_data" "b" {
     sandbox.write("works", "");
     let ended = run();
     assert_eq!((ended.code, sandbox.read("created").lines().count()), (0, 2), "{}", ended.stderr);
+}
+
+/// The state has the old object at the same address.
+#[tokio::test(flavor = "multi_thread")]
+async fn replacement_that_was_not_saved_is_not_made_again() {
+    let replace = ["--replace", "terraform_data.a"];
+    for code in ["", "  lifecycle {\n    create_before_destroy = true\n  }"] {
+        let datastore = TestDatastore::memory().await;
+        let (url, layer) = (&datastore.url, Layer::with(code));
+        assert_eq!(layer.run(url, &["apply", "--no-plan", "--run", "first"]).code, 0);
+        layer.planned(url, &[&["--run", "p"], &replace[..]].concat());
+        layer.killed(url, &["apply", "--run", "a", "--plan", "p"]);
+        layer.refused(url, &["apply", "--run", "b", "--plan", "p"], &["(run a/0)"]);
+
+        // Complete, and not saved.
+        let unplanned = [&UNPLANNED[..], &replace].concat();
+        for (plan, order) in [("q", &["apply", "--run", "c", "--plan", "q"][..]), ("r", &unplanned)]
+        {
+            layer.planned(url, &[&["--run", plan], &replace[..]].concat());
+            layer.states.refuse("POST", 403, usize::MAX);
+            let ended = layer.run(url, order);
+            assert_eq!(ended.code, 1, "{}", ended.stderr);
+            layer.states.contents().faults.clear();
+            for dir in ["tmp", "home"] {
+                std::fs::remove_dir_all(layer.sandbox.path(dir)).unwrap();
+                std::fs::create_dir(layer.sandbox.path(dir)).unwrap();
+            }
+            std::fs::remove_file(layer.sandbox.work().join("errored.tfstate")).unwrap();
+            layer.refused(url, order, &[]);
+        }
+    }
 }

@@ -247,12 +247,11 @@ pub(super) async fn error_message(mut response: Response) -> String {
     });
     let text = message.unwrap_or_else(|| {
         // The end of a URL may be missing.
-        let is_cut = body.len() > LIMIT;
+        let is_cut = body.len() >= LIMIT;
         body.truncate(LIMIT);
         let text = String::from_utf8_lossy(&body).into_owned();
-        let last = text.split_whitespace().next_back().filter(|last| last.contains("://"));
-        let len = last.filter(|_| is_cut).map_or(text.len(), |last| text.len() - last.len());
-        text[..len].to_owned()
+        let (before, last) = text.rsplit_once(char::is_whitespace).unwrap_or(("", &text));
+        if is_cut && last.contains("://") { before.to_owned() } else { text }
     });
     without_secrets(&text.split_whitespace().collect::<Vec<_>>().join(" "))
 }

@@ -131,7 +131,11 @@ impl Run<'_> {
         let read = fs::File::open(&file).and_then(StateVersion::read);
         fs::remove_file(&file)?;
         match read {
-            Ok(state) => Ok(binding.check_state(plan, &state)?),
+            Ok(state) => {
+                binding.check_state(plan, &state)?;
+                self.planned_state = Some(state);
+                Ok(())
+            }
             // The tool compares it as well, though without these words.
             Err(error) => {
                 tracing::warn!("the state is not compared with that of the plan {plan}: {error}");

@@ -418,7 +418,7 @@ async fn send(
                 (sent, failures) = (change.number, 0);
             }
             Err(error) => {
-                if failures == 0 {
+                if failures == 0 && !change.is_last {
                     warn_of_unstored(&error);
                 }
                 failures += 1;

@@ -25,7 +25,7 @@ use datastore_api::client::Upload;
 use fs_err as fs;
 
 pub(super) use imported::{Imported, Imports};
-pub(super) use of_address::{creations, is_same_creation, planned_id};
+pub(super) use of_address::{Creation, creations, is_same_creation, planned_id};
 pub(super) use surroundings::Surroundings;
 pub(super) use tries::Applying;
 

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 
 use fs_err as fs;
 
-use crate::process::redact::is_masked;
 use crate::process::text::clean;
 use crate::report::ledger::{Ledger, Resource, list};
 use crate::run::Run;
 use crate::run::apply::existing::evidence::{is_created, unanswered_create};
-use crate::run::apply::remainder::creations;
+use crate::run::apply::existing::state::ByAddress;
+use crate::run::apply::remainder::{Creation, creations};
 use crate::run::artifacts::Artifacts;
 use crate::run::error::RunError;
 use crate::run::prepare::Prepared;
@@ -28,6 +28,8 @@ struct Earlier<'a> {
     is_replacement: bool,
     /// Of several states: it is not known which one it belongs to.
     is_of_unit: bool,
+    /// The ID that its creation has printed.
+    id: Option<&'a str>,
 }
 
 impl<'a> Earlier<'a> {
@@ -36,10 +38,22 @@ impl<'a> Earlier<'a> {
         let resources = || past.iter().map(|(resource, _)| *resource);
         let is_open = unanswered_create(address, past.iter().copied()).is_ok();
         let is_left = is_open || is_created(resources());
-        let (last, ledger) = *past.last().filter(|_| is_left)?;
+        // A replacement that creates first ends with the deletion of the old object.
+        let is_current = |(resource, _): &&(&Resource, _)| resource.deposed.is_none();
+        let (last, ledger) = *past.iter().rfind(is_current).filter(|_| is_left)?;
         let is_replacement = resources().any(|resource| resource.action == Action::Delete);
-        let is_of_unit = last.unit.is_some();
-        Some(Self { address, ledger, is_open, is_replacement, is_of_unit })
+        let (is_of_unit, id) = (last.unit.is_some(), last.id.as_deref());
+        Some(Self { address, ledger, is_open, is_replacement, is_of_unit, id })
+    }
+
+    /// Whether the state shows that the object was saved, or does not show that it was not. That of an object which was to replace
+    /// another one may be the other one.
+    fn is_saved(&self, state: &ByAddress<'_>, is_replacement: bool) -> bool {
+        match (self.is_open, self.id) {
+            (true, _) => !is_replacement && state.may_have(self.address),
+            (false, Some(id)) if is_replacement => state.has(self.address, id),
+            (false, _) => self.is_of_unit || state.may_have(self.address),
+        }
     }
 }
 
@@ -58,9 +72,9 @@ impl Left {
         Some(Self { run, names, may_work: earlier.iter().any(|of| !of.ledger.has_ended()) })
     }
 
-    /// What the run of a ledger may have created that has no unique ID.
-    fn of_plan(creations: &BTreeMap<String, bool>, running: &Ledger) -> Option<Self> {
-        let names = list(creations.keys().map(|address| clean(address)))?;
+    /// What the run of a ledger may have created.
+    fn of_plan(begun: &[(&String, &Creation)], running: &Ledger) -> Option<Self> {
+        let names = list(begun.iter().map(|(address, _)| clean(address)))?;
         Some(Self { run: running.name(), names, may_work: true })
     }
 }
@@ -95,10 +109,9 @@ impl Run<'_> {
         if earlier.is_empty() && running.is_none() {
             return Ok(());
         }
-        let earlier = self.not_in_state(prepared, earlier).await?;
         let left = match plan {
-            Some(_) => self.not_unique(prepared, earlier, running).await?,
-            None => Left::of(&earlier),
+            Some(_) => self.left_of_plan(prepared, earlier, running).await?,
+            None => self.left_of_run(prepared, earlier).await?,
         };
         match left {
             Some(left) => Err(self.refuse_creates(prepared, left).await),
@@ -117,37 +130,29 @@ impl Run<'_> {
         RunError::EarlierCreates { run, order, names, next, lock: lock.into() }
     }
 
-    /// Those that the state does not have by now. Of an object that replaces another one this is not known. If the state has what a
-    /// stored plan creates, the tool refuses the plan as stale.
-    async fn not_in_state<'a>(
+    /// What an apply without a stored plan would create again. In a state that cannot be searched, what was created is presumed to
+    /// be.
+    async fn left_of_run(
         &mut self,
         prepared: &Prepared,
-        mut earlier: Vec<Earlier<'a>>,
-    ) -> Result<Vec<Earlier<'a>>, RunError> {
-        if earlier.is_empty() {
-            return Ok(earlier);
-        }
-        match self.objects(prepared).await? {
-            Ok(state) => earlier.retain(|of| {
-                let is_missing = || !state.may_have_at(of.address);
-                if of.is_open {
-                    of.is_replacement || is_missing()
-                } else {
-                    !of.is_of_unit && !is_masked(of.address) && is_missing()
+        mut earlier: Vec<Earlier<'_>>,
+    ) -> Result<Option<Left>, RunError> {
+        if !earlier.is_empty() {
+            match self.objects(prepared).await? {
+                Ok(state) => {
+                    let state = state.by_address(|text| self.environment.redaction.text(text));
+                    earlier.retain(|of| !of.is_saved(&state, of.is_replacement));
                 }
-            }),
-            // In a state that cannot be searched, what was created is presumed to be.
-            Err(reason) => {
-                tracing::debug!("{reason}");
-                earlier.retain(|of| of.is_open);
+                Err(_) => earlier.retain(|of| of.is_open),
             }
         }
-        Ok(earlier)
+        Ok(Left::of(&earlier))
     }
 
-    /// Of a stored plan, those that a second creation could make twice. Of a run that has not ended the last changes of the ledger may
-    /// be missing.
-    async fn not_unique(
+    /// What a stored plan would create again, and make twice. If its state is still that of the plan, nothing was saved. Else the tool
+    /// refuses it as stale, which is said only if nothing is left. Of a run that has not ended the last changes of the ledger
+    /// may be missing.
+    async fn left_of_plan(
         &mut self,
         prepared: &Prepared,
         mut earlier: Vec<Earlier<'_>>,
@@ -156,18 +161,29 @@ impl Run<'_> {
         let plan = self.reviewed_json(prepared).await?;
         let rules = self.retries.rules();
         let template = |address: &str| rules.planned_id(&type_of(address)?).map(str::to_owned);
-        let mut creations =
-            creations(fs::File::open(plan)?, template).map_err(std::io::Error::other)?;
-        earlier.retain(|of| creations.get(of.address) != Some(&true));
-        let (Some(running), None) = (running, Left::of(&earlier)) else {
-            return Ok(Left::of(&earlier));
-        };
-        creations.retain(|_, is_unique| !*is_unique);
-        if !creations.is_empty()
-            && let Ok(state) = self.objects(prepared).await?
-        {
-            creations.retain(|address, _| !state.may_have_at(address));
+        let creations = creations(fs::File::open(plan)?, template);
+        let creations = creations.map_err(std::io::Error::other)?;
+        let of_plan = |address: &str| creations.get(address);
+        let replaces = |address: &str| of_plan(address).is_some_and(|creation| !creation.is_new);
+        earlier.retain(|of| of_plan(of.address).is_none_or(|creation| !creation.has_id));
+        let mut begun = creations.iter().filter(|_| running.is_some()).collect::<Vec<_>>();
+        begun.retain(|(_, creation)| !creation.has_id);
+        let is_empty = earlier.is_empty() && begun.is_empty();
+        if self.planned_state.is_none() && !is_empty {
+            match self.objects(prepared).await? {
+                Ok(state) => {
+                    let masked = |text: &str| self.environment.redaction.text(text);
+                    let state = state.by_address(masked);
+                    earlier.retain(|of| {
+                        !of.is_saved(&state, of.is_replacement || replaces(of.address))
+                    });
+                    begun.retain(|(address, creation)| {
+                        !creation.is_new || !state.may_have(&masked(address))
+                    });
+                }
+                Err(_) => earlier.retain(|of| of.is_open),
+            }
         }
-        Ok(Left::of_plan(&creations, running))
+        Ok(Left::of(&earlier).or_else(|| Left::of_plan(&begun, running?)))
     }
 }

@@ -1,5 +1,6 @@
 //! Whether a state has an object already.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::io::{self, BufRead as _, BufReader};
 use std::path::Path;
@@ -82,14 +83,23 @@ impl Objects {
         })
     }
 
-    /// Whether the state has an object at this address, or may have: the tool may quote a key in another way. Deposed objects
-    /// count.
+    /// Whether the state has an object at this address, or may have.
     pub(super) fn may_have_at(&self, address: &str) -> bool {
-        self.instances().any(|(resource, index, _)| {
-            let is_quoted = |c: char| !c.is_ascii_alphanumeric() && !"_-./:@, []\"".contains(c);
-            format!("{resource}{index}") == address
-                || index.contains(is_quoted) && address.starts_with(&format!("{resource}["))
-        })
+        self.by_address(str::to_owned).may_have(address)
+    }
+
+    /// The objects by their addresses, after a function of these.
+    pub(super) fn by_address(&self, written: impl Fn(&str) -> String) -> ByAddress<'_> {
+        let is_quoted = |c: char| !c.is_ascii_alphanumeric() && !"_-./:@, []\"".contains(c);
+        let mut found = ByAddress::default();
+        for (resource, index, instance) in self.instances() {
+            if index.contains(is_quoted) {
+                found.quoted.insert(written(&resource));
+            }
+            let address = written(&format!("{resource}{index}"));
+            found.objects.entry(address).or_default().push(instance);
+        }
+        found
     }
 
     /// Whether the state has this object at this address.
@@ -110,6 +120,29 @@ impl Objects {
                 (format!("{module}{dot}{type}.{name}"), index.unwrap_or_default(), instance)
             })
         })
+    }
+}
+
+/// The objects of a state by their addresses. Deposed objects count.
+#[derive(Debug, Default)]
+pub(super) struct ByAddress<'s> {
+    objects: HashMap<String, Vec<&'s Instance>>,
+    /// Resources with keys that the tool may quote in another way.
+    quoted: HashSet<String>,
+}
+
+impl ByAddress<'_> {
+    /// Whether the state has an object at this address, or may have.
+    pub(super) fn may_have(&self, address: &str) -> bool {
+        let mut resources = address.match_indices('[').map(|(at, _)| &address[..at]);
+        self.objects.contains_key(address)
+            || resources.any(|resource| self.quoted.contains(resource))
+    }
+
+    /// Whether the state has the object with this ID at this address.
+    pub(super) fn has(&self, address: &str, id: &str) -> bool {
+        let mut objects = self.objects.get(address).into_iter().flatten();
+        objects.any(|object| object.attributes.0.iter().any(|(_, value)| value == id))
     }
 }
 
@@ -234,5 +267,9 @@ mod tests {
         ] {
             assert_eq!(objects.may_have_at(address), may_have, "{address}");
         }
+        let masked = objects.by_address(|address| address.replace("iam_role", "***"));
+        assert!(masked.may_have("aws_***.a") && !masked.may_have("aws_iam_role.a"));
+        assert!(masked.has("module.m[\"k\"].a_b.c[0]", "j"));
+        assert!(!masked.has("module.m[\"k\"].a_b.c[0]", "i"));
     }
 }

@@ -50,18 +50,27 @@ pub(in crate::run::apply) fn planned_id(
     Ok(id.flatten())
 }
 
-/// The addresses at which the plan creates an object, also instead of another one, and whether its import ID follows in this way.
+/// An object that a plan creates.
+pub(in crate::run::apply) struct Creation {
+    /// Whether its import ID follows from the planned values. That of a replacement is that of another object as well.
+    pub(in crate::run::apply) has_id: bool,
+    /// Whether there was no object before.
+    pub(in crate::run::apply) is_new: bool,
+}
+
+/// The addresses at which the plan creates an object.
 pub(in crate::run::apply) fn creations(
     plan: impl Read,
     template: impl Fn(&str) -> Option<String>,
-) -> Result<BTreeMap<String, bool>, PlanError> {
+) -> Result<BTreeMap<String, Creation>, PlanError> {
     let mut found = BTreeMap::new();
     each_creation(plan, |address, change| {
-        let id = match template(address).filter(|_| is_new(change)) {
+        let is_new = is_new(change);
+        let id = match template(address).filter(|_| is_new) {
             Some(template) => id_of(change, &template)?,
             None => None,
         };
-        found.insert(address.to_owned(), id.is_some());
+        found.insert(address.to_owned(), Creation { has_id: id.is_some(), is_new });
         Ok(())
     })?;
     Ok(found)
