@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use fs_err as fs;
 
+use crate::process::redact::is_masked;
 use crate::process::text::clean;
 use crate::report::ledger::{Ledger, Resource, list};
 use crate::run::Run;
@@ -46,13 +47,16 @@ impl<'a> Earlier<'a> {
         Some(Self { address, ledger, is_open, is_replacement, is_of_unit, id })
     }
 
-    /// Whether the state shows that the object was saved, or does not show that it was not. That of an object which was to replace
-    /// another one may be the other one.
+    /// Whether the state shows that the object was saved, or does not show that it was not. The state may have another object at
+    /// the address, which was to be replaced, or whose address has another secret.
     fn is_saved(&self, state: &ByAddress<'_>, is_replacement: bool) -> bool {
         match (self.is_open, self.id) {
-            (true, _) => !is_replacement && state.may_have(self.address),
-            (false, Some(id)) if is_replacement => state.has(self.address, id),
-            (false, _) => self.is_of_unit || state.may_have(self.address),
+            (false, _) if self.is_of_unit => true,
+            (false, Some(id)) => state.has(self.address, id),
+            (false, None) => state.may_have(self.address),
+            (true, _) => {
+                !is_replacement && !is_masked(self.address) && state.may_have(self.address)
+            }
         }
     }
 }
@@ -162,7 +166,7 @@ impl Run<'_> {
         let rules = self.retries.rules();
         let template = |address: &str| rules.planned_id(&type_of(address)?).map(str::to_owned);
         let creations = creations(fs::File::open(plan)?, template);
-        let creations = creations.map_err(std::io::Error::other)?;
+        let creations = self.masked(creations.map_err(std::io::Error::other)?);
         let of_plan = |address: &str| creations.get(address);
         let replaces = |address: &str| of_plan(address).is_some_and(|creation| !creation.is_new);
         earlier.retain(|of| of_plan(of.address).is_none_or(|creation| !creation.has_id));
@@ -172,18 +176,27 @@ impl Run<'_> {
         if self.planned_state.is_none() && !is_empty {
             match self.objects(prepared).await? {
                 Ok(state) => {
-                    let masked = |text: &str| self.environment.redaction.text(text);
-                    let state = state.by_address(masked);
+                    let state = state.by_address(|text| self.environment.redaction.text(text));
                     earlier.retain(|of| {
                         !of.is_saved(&state, of.is_replacement || replaces(of.address))
                     });
-                    begun.retain(|(address, creation)| {
-                        !creation.is_new || !state.may_have(&masked(address))
-                    });
+                    begun
+                        .retain(|(address, creation)| !creation.is_new || !state.may_have(address));
                 }
                 Err(_) => earlier.retain(|of| of.is_open),
             }
         }
         Ok(Left::of(&earlier).or_else(|| Left::of_plan(&begun, running?)))
+    }
+
+    /// By their addresses as a ledger has them.
+    fn masked(&self, creations: BTreeMap<String, Creation>) -> BTreeMap<String, Creation> {
+        let mut masked = BTreeMap::<String, Creation>::new();
+        for (address, Creation { has_id, is_new }) in creations {
+            let address = self.environment.redaction.text(&address);
+            let same = masked.entry(address).or_insert(Creation { has_id, is_new });
+            (same.has_id, same.is_new) = (same.has_id && has_id, same.is_new && is_new);
+        }
+        masked
     }
 }

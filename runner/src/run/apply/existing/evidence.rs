@@ -19,7 +19,9 @@ pub(super) fn unanswered_create<'a, T>(
     past: impl Iterator<Item = (&'a Resource, T)>,
 ) -> Result<T, &'static str> {
     let mut found = None;
-    for (resource, of) in past.filter(|(resource, _)| resource.address == address) {
+    let is_current =
+        |resource: &Resource| resource.address == address && resource.deposed.is_none();
+    for (resource, of) in past.filter(|(resource, _)| is_current(resource)) {
         if resource.class.as_deref() == Some("already_exists") {
             return Err(EXISTED);
         }
@@ -60,6 +62,7 @@ mod tests {
         let reset = || entry("create", "failed", Some("transient"), true);
         let throttled = || entry("create", "failed", Some("transient"), false);
         let forbidden = || entry("create", "failed", Some("auth"), false);
+        let of_old = || Resource { deposed: Some("0a1b2c3d".to_owned()), ..deleted() };
         let existed = || entry("create", "failed", Some("already_exists"), false);
         for (past, expected) in [
             (vec![killed()], Ok(0)),
@@ -72,6 +75,7 @@ mod tests {
             (vec![forbidden()], Err(NO_CREATE)),
             (vec![killed(), created()], Err(NO_CREATE)),
             (vec![killed(), deleted()], Err(NO_CREATE)),
+            (vec![killed(), of_old()], Ok(0)),
             (vec![killed(), entry("import", "completed", None, false)], Err(NO_CREATE)),
             (vec![existed(), killed()], Err(EXISTED)),
             (vec![killed(), existed()], Err(EXISTED)),
