@@ -216,7 +216,7 @@ async fn refused_state_beside_a_full_disk_is_kept_and_named() {
          command = \"head -c 4m /dev/zero > $TMPDIR/fill || true\"\n  }\n}\n";
     sandbox.write("main.tf", &format!("{backend}{resource}"));
     let script = "mount -t tmpfs -o size=3m tmpfs \"$TMPDIR\" || exit 99; exec \"$0\" \"$@\"";
-    let args = ["apply", "--no-plan", "--name", "x", "--run", "r"];
+    let args = ["apply", "--no-plan", "--name", "x", "--run", "r", "--grace", "3s"];
     let ended = with_mounts(&sandbox, script, &lossy.url, &args);
     assert_eq!(ended.code, 1, "{}", ended.stderr);
     let last = ended.stderr.lines().last().unwrap();
