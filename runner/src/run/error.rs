@@ -119,7 +119,7 @@ pub(crate) enum RunError {
     #[error("the tool of a killed run still works: a process has its output in {} open", .0.display())]
     OrphanedTool(PathBuf),
     #[error(
-        "an apply of this {order} (run {run}) has begun, and has not saved what it has created in the state: {names} may \
+        "an apply of this {order} (run {run}) has started, and has not saved what it has created in the state: {names} may \
          exist, and would be created again"
     )]
     EarlierCreates {

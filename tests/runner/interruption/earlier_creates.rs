@@ -173,7 +173,7 @@ async fn killed_apply_whose_ledger_could_not_be_stored_is_not_made_again() {
     layer.refused(&datastore.url, &["apply", "--run", "b", "--plan", "p"], &["(run a/0)"]);
 }
 
-/// Nobody deletes what it is creating because of the message.
+/// The message does not advise to delete what it is creating.
 #[tokio::test(flavor = "multi_thread")]
 async fn apply_that_still_works_is_no_killed_one() {
     let datastore = TestDatastore::memory().await;

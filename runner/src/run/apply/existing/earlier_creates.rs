@@ -77,8 +77,8 @@ impl Left {
     }
 
     /// What the run of a ledger may have created.
-    fn of_plan(begun: &[(&String, &Creation)], running: &Ledger) -> Option<Self> {
-        let names = list(begun.iter().map(|(address, _)| clean(address)))?;
+    fn of_plan(creating: &[(&String, &Creation)], running: &Ledger) -> Option<Self> {
+        let names = list(creating.iter().map(|(address, _)| clean(address)))?;
         Some(Self { run: running.name(), names, may_work: true })
     }
 }
@@ -147,7 +147,10 @@ impl Run<'_> {
                     let state = state.by_address(|text| self.environment.redaction.text(text));
                     earlier.retain(|of| !of.is_saved(&state, of.is_replacement));
                 }
-                Err(_) => earlier.retain(|of| of.is_open),
+                Err(reason) => {
+                    warn_of_unread(&reason);
+                    earlier.retain(|of| of.is_open);
+                }
             }
         }
         Ok(Left::of(&earlier))
@@ -170,9 +173,9 @@ impl Run<'_> {
         let of_plan = |address: &str| creations.get(address);
         let replaces = |address: &str| of_plan(address).is_some_and(|creation| !creation.is_new);
         earlier.retain(|of| of_plan(of.address).is_none_or(|creation| !creation.has_id));
-        let mut begun = creations.iter().filter(|_| running.is_some()).collect::<Vec<_>>();
-        begun.retain(|(_, creation)| !creation.has_id);
-        let is_empty = earlier.is_empty() && begun.is_empty();
+        let mut creating = creations.iter().filter(|_| running.is_some()).collect::<Vec<_>>();
+        creating.retain(|(_, creation)| !creation.has_id);
+        let is_empty = earlier.is_empty() && creating.is_empty();
         if self.planned_state.is_none() && !is_empty {
             match self.objects(prepared).await? {
                 Ok(state) => {
@@ -180,13 +183,16 @@ impl Run<'_> {
                     earlier.retain(|of| {
                         !of.is_saved(&state, of.is_replacement || replaces(of.address))
                     });
-                    begun
+                    creating
                         .retain(|(address, creation)| !creation.is_new || !state.may_have(address));
                 }
-                Err(_) => earlier.retain(|of| of.is_open),
+                Err(reason) => {
+                    warn_of_unread(&reason);
+                    earlier.retain(|of| of.is_open);
+                }
             }
         }
-        Ok(Left::of(&earlier).or_else(|| Left::of_plan(&begun, running?)))
+        Ok(Left::of(&earlier).or_else(|| Left::of_plan(&creating, running?)))
     }
 
     /// By their addresses as a ledger has them.
@@ -199,4 +205,10 @@ impl Run<'_> {
         }
         masked
     }
+}
+
+fn warn_of_unread(reason: &str) {
+    tracing::warn!(
+        "it is not known whether the state has what an earlier apply has created, and it is presumed to: {reason}"
+    );
 }
