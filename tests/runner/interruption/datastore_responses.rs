@@ -3,8 +3,9 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 
-use support::{Fault, FaultyDatastore, Sandbox, TestDatastore, TlsFront};
+use support::{Fault, FaultyDatastore, Sandbox, TestDatastore, TlsFront, eventually};
 
+use crate::run::apply_once::applies;
 use crate::{RUNNER, json};
 
 /// The annotation says what the plan's sum is; what its `run.json` says is not needed then.
@@ -87,6 +88,69 @@ async fn upload_refused_with_412_or_507_is_exit_code_10_and_names_the_file() {
         let outcome = if args[0] == "apply" { "applied" } else { "failed" };
         assert_eq!(report["outcome"], outcome, "{report}");
     }
+}
+
+/// The signal decides, although the datastore gets less time after it.
+#[tokio::test(flavor = "multi_thread")]
+async fn plan_that_is_stopped_while_the_datastore_hangs_was_stopped() {
+    let datastore = TestDatastore::memory().await;
+    let hangs = Fault { method: "PUT", part: "", status: 0, times: usize::MAX };
+    let proxy = FaultyDatastore::before(&datastore.url, vec![hangs]).await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let plan = ["plan", "--name", "x", "--run", "r", "--grace", "8s"];
+    let runner = sandbox.start(Some(&proxy.url), &plan);
+    eventually("it uploads", || proxy.seen().iter().any(|seen| seen.starts_with("PUT")));
+    runner.signal("TERM");
+    let ended = runner.wait();
+    assert_eq!(ended.code, 143, "{}", ended.stderr);
+    assert!(ended.stderr.contains("stopped by SIGTERM"), "{}", ended.stderr);
+}
+
+/// A proxy with a login page answers 200 to everything. Nothing is stored by that, and a repeated order must not apply again.
+#[tokio::test(flavor = "multi_thread")]
+async fn page_of_a_proxy_is_no_answer_to_an_upload() {
+    let datastore = TestDatastore::memory().await;
+    let page = |method, part| Fault { method, part, status: 200, times: usize::MAX };
+    for (run, (args, faults, applied)) in [
+        (&["apply", "--no-plan"][..], vec![page("POST", "/api/attempts")], 0),
+        (&["apply", "--no-plan"], vec![page("PUT", "name=ledger.json")], 0),
+        (
+            &["apply", "--no-plan"],
+            vec![page("PUT", "/api/applied"), page("PUT", "applied.json")],
+            1,
+        ),
+        (&["apply", "--no-plan"], vec![page("PUT", "/api/logs")], 1),
+        (&["plan"], vec![page("PUT", "format=bin")], 0),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let proxy = FaultyDatastore::before(&datastore.url, faults).await;
+        let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+        let run = format!("r{run}");
+        let args = [args, &["--name", "x", "--run", &run]].concat();
+        let ended = sandbox.run_with(&proxy.url, &args);
+        assert_eq!((ended.code, applies(&sandbox)), (10, applied), "{}", ended.stderr);
+        assert!(ended.stderr.contains("200 OK with a body"), "{}", ended.stderr);
+        proxy.set_faults(Vec::new());
+        let again = sandbox.run_with(&proxy.url, &args);
+        assert_eq!(applies(&sandbox), usize::from(args[0] == "apply"), "{}", again.stderr);
+    }
+}
+
+/// Plancha's datastore says what it has stored. An empty answer of something else does not.
+#[tokio::test(flavor = "multi_thread")]
+async fn empty_answer_without_a_digest_is_none_of_planchas() {
+    let datastore = TestDatastore::memory().await;
+    let proxy = FaultyDatastore::unnamed(&datastore.url).await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let ended = sandbox.run_with(&proxy.url, &["plan", "--name", "x"]);
+    assert_eq!(ended.code, 10, "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("it is not the answer of Plancha's datastore"),
+        "{}",
+        ended.stderr
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

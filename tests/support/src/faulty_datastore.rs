@@ -58,6 +58,8 @@ enum Change {
     Burritos,
     /// Those of an early version of ours: it has neither claims nor records of applies, and names no server.
     Early,
+    /// Answers to uploads without the headers `ETag` and `Server`.
+    Unnamed,
     /// Each occurrence of one text becomes another.
     Text(&'static str, &'static str),
 }
@@ -81,6 +83,11 @@ impl FaultyDatastore {
     /// One behind which our datastore looks like an early version of itself.
     pub async fn early(behind: &Url) -> Self {
         Self::start(behind, Vec::new(), Change::Early).await
+    }
+
+    /// One whose answers to uploads have neither a digest nor the name of the server.
+    pub async fn unnamed(behind: &Url) -> Self {
+        Self::start(behind, Vec::new(), Change::Unnamed).await
     }
 
     /// One that replaces a text in every answer.
@@ -213,6 +220,11 @@ async fn forward(State(proxy): State<Arc<Proxy>>, request: Request) -> Response 
     *response.headers_mut().unwrap() = answer.headers().clone();
     if names_no_server {
         response.headers_mut().unwrap().remove("server");
+    }
+    if matches!(proxy.change, Change::Unnamed) && place.starts_with("/api/plans") {
+        for name in ["etag", "server"] {
+            response.headers_mut().unwrap().remove(name);
+        }
     }
     if let Change::Text(text, with) = proxy.change {
         response.headers_mut().unwrap().remove("content-length");

@@ -110,6 +110,11 @@ impl ClientError {
         }
     }
 
+    /// Whether no answer came, or only that of a server that is not well.
+    pub fn is_unanswered(&self) -> bool {
+        self.is_transient() || matches!(self, Self::Silent { .. })
+    }
+
     /// Whether the datastore itself answered that the object does not exist. The answer to a HEAD has no body that could
     /// identify the datastore.
     pub(super) fn is_not_found(&self, call: &Call) -> bool {

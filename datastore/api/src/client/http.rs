@@ -2,10 +2,11 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use backon::{ExponentialBuilder, Retryable as _};
-use reqwest::header::{AUTHORIZATION, IF_NONE_MATCH, LOCATION, RANGE, RETRY_AFTER};
+use reqwest::header::{AUTHORIZATION, ETAG, IF_NONE_MATCH, LOCATION, RANGE, RETRY_AFTER};
 use reqwest::{Response, StatusCode};
 use serde::de::DeserializeOwned;
 
@@ -30,6 +31,8 @@ struct Inner {
     http: reqwest::Client,
     settings: Settings,
     silence: Arc<Silence>,
+    /// Whether an answer has named a datastore of Plancha.
+    is_ours: AtomicBool,
 }
 
 /// When an upload may store its object.
@@ -61,7 +64,7 @@ impl Client {
         }
         let http = http.build().map_err(|error| ClientError::Setup(error.to_string()))?;
         let silence = Arc::new(Silence::new(settings.timeout, settings.notify));
-        Ok(Self(Arc::new(Inner { http, settings, silence })))
+        Ok(Self(Arc::new(Inner { http, settings, silence, is_ours: AtomicBool::new(false) })))
     }
 
     /// Shortens [`Settings::timeout`], also for calls in flight.
@@ -75,7 +78,8 @@ impl Client {
     pub fn once(&self, timeout: Duration) -> Self {
         let settings = Settings { timeout, retries: 0, notify: None, ..self.0.settings.clone() };
         let silence = Arc::new(Silence::new(timeout, None));
-        Self(Arc::new(Inner { http: self.0.http.clone(), settings, silence }))
+        let is_ours = AtomicBool::new(self.is_ours());
+        Self(Arc::new(Inner { http: self.0.http.clone(), settings, silence, is_ours }))
     }
 
     /// The settings of this client.
@@ -119,9 +123,65 @@ impl Client {
             if condition == Condition::Create {
                 request = request.header(IF_NONE_MATCH, "*");
             }
-            self.send(call, request, &progress).await.map(drop).map_err(|error| upload.sized(error))
+            let response = self.send(call, request, &progress).await;
+            self.check_stored(call, response.map_err(|error| upload.sized(error))?, upload).await
         };
         self.retrying(attempt).await
+    }
+
+    /// Whether an answer has named a datastore of Plancha. A proxy may replace that header.
+    fn is_ours(&self) -> bool {
+        self.0.is_ours.load(Ordering::Relaxed)
+    }
+
+    /// Whether a datastore has answered this upload: Plancha's names the digest of what it has stored.
+    async fn check_stored(
+        &self,
+        call: &Call,
+        response: Response,
+        upload: &Upload,
+    ) -> Result<(), ClientError> {
+        let ours = format!("\"sha256-{}\"", upload.sha256());
+        let etag = response.headers().get(ETAG).and_then(|etag| etag.to_str().ok());
+        let etag = etag.map(|etag| etag.trim_start_matches("W/").to_owned());
+        let names_us = Sender::of(&response) == Sender::Plancha;
+        self.check_empty(call, response).await?;
+        let reason = match etag {
+            Some(etag) if etag.starts_with("\"sha256-") && etag != ours => {
+                format!("what it has stored is {etag}, and not {ours}")
+            }
+            // Other answers have named Plancha, so no proxy removes that.
+            None if self.is_ours() && !names_us => {
+                "it is not the answer of Plancha's datastore".to_owned()
+            }
+            _ => return Ok(()),
+        };
+        Err(ClientError::Answer { call: self.name(call), reason })
+    }
+
+    /// Whether a datastore has answered: with 200 and without a body. The login page of a proxy is another answer.
+    pub(super) async fn check_empty(
+        &self,
+        call: &Call,
+        mut response: Response,
+    ) -> Result<(), ClientError> {
+        let (status, mut has_body) = (response.status(), false);
+        while !has_body {
+            let piece = response.chunk();
+            let piece = self.0.silence.limit(&self.name(call), &Progress::default(), piece).await?;
+            let piece = piece.map_err(|error| transport(self.name(call), error))?;
+            // Over HTTP/2 there may be an empty one.
+            let Some(piece) = piece else { break };
+            has_body = !piece.is_empty();
+        }
+        if status == StatusCode::OK && !has_body {
+            return Ok(());
+        }
+        let body = if has_body { " with a body" } else { "" };
+        Err(ClientError::Answer {
+            call: self.name(call),
+            reason: format!("{status}{body}, and a datastore answers 200 without one"),
+        })
     }
 
     pub(super) async fn get(&self, call: &Call) -> Result<Option<Download>, ClientError> {
@@ -233,6 +293,9 @@ impl Client {
         let status = response.status();
         if !is_transient(status) {
             silence.end();
+        }
+        if Sender::of(&response) == Sender::Plancha {
+            self.0.is_ours.store(true, Ordering::Relaxed);
         }
         if status.is_success() {
             return Ok(response);

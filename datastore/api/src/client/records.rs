@@ -82,7 +82,7 @@ impl Client {
         call.query.push(("claim", claim.to_string()));
         self.retrying(async || {
             match self.send(&call, self.request(&call)?, &Progress::default()).await {
-                Ok(_) => Ok(Claimed::Ours),
+                Ok(response) => self.check_empty(&call, response).await.map(|()| Claimed::Ours),
                 Err(error) if error.status() == Some(StatusCode::CONFLICT) => Ok(Claimed::Another),
                 Err(error) if error.is_unknown_route() && self.is_without_records().await? => {
                     Ok(Claimed::Unsupported)

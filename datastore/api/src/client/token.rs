@@ -1,5 +1,6 @@
 //! The token of a caller, and its header.
 
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use reqwest::header::HeaderValue;
@@ -27,7 +28,7 @@ impl Token {
         let (path, text) = match self {
             Self::None => return Ok(None),
             Self::Text(text) => (Path::new("PLANCHA_TOKEN"), text.clone()),
-            Self::File(path) => match std::fs::read_to_string(path) {
+            Self::File(path) => match read(path) {
                 Ok(text) => (path.as_path(), SecretString::from(text)),
                 Err(error) => return Err(refused(path, &error.to_string())),
             },
@@ -40,5 +41,27 @@ impl Token {
             .map_err(|_| refused(path, "it has characters that are not valid in a header"))?;
         header.set_sensitive(true);
         Ok(Some(header))
+    }
+}
+
+/// Reads a file of at most 1 MiB. Anything else, such as a named pipe, could block.
+fn read(path: &Path) -> io::Result<String> {
+    const LIMIT: u64 = 1 << 20;
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let mut text = String::new();
+    std::fs::File::open(path)?.take(LIMIT).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_that_could_block_is_not_read() {
+        let error = Token::File("/dev/zero".into()).header().unwrap_err();
+        assert!(error.to_string().contains("it is not a regular file"), "{error}");
     }
 }
