@@ -321,8 +321,29 @@ impl Cluster {
             self.0.request_text(request.map_err(kube::Error::BuildRequest)?).await
         };
         let what = format!("the annotations of TerraformLayer {namespace}/{layer}");
-        retried(&what, send).await.map(drop).map_err(|error| ClusterError::new(what, error))
+        let changed =
+            retried(&what, send).await.map_err(|error| ClusterError::new(what.clone(), error))?;
+        // The page of a proxy is no answer of the API's.
+        match parse::<Named>(&changed) {
+            Ok(Named { metadata: ObjectName { name } }) if name == layer.as_ref() => Ok(()),
+            Ok(_) => {
+                let reason = "the answer is of another object".to_owned();
+                Err(ClusterError::Malformed { what, reason })
+            }
+            Err(reason) => Err(ClusterError::Malformed { what, reason }),
+        }
     }
+}
+
+/// An object, as far as it says which one it is.
+#[derive(Deserialize)]
+struct Named {
+    metadata: ObjectName,
+}
+
+#[derive(Deserialize)]
+struct ObjectName {
+    name: String,
 }
 
 fn requests(kind: &str, plural: &str, namespace: &str) -> Request {
@@ -340,6 +361,12 @@ impl std::fmt::Debug for Cluster {
 /// The cause of an error, without the layers of the HTTP client above it.
 fn cause(error: &kube::Error) -> String {
     match error {
+        kube::Error::Api(status) if status.code == 0 => {
+            format!(
+                "the answer is none of the Kubernetes API, perhaps of a proxy: {}",
+                status.message
+            )
+        }
         kube::Error::Api(status) => {
             format!(
                 "the Kubernetes API answers {} {}: {}",
@@ -369,7 +396,8 @@ async fn retried<T>(
         .with_max_times(6)
         .with_jitter();
     let is_transient = |error: &kube::Error| match error {
-        kube::Error::Api(status) => status.code == 429 || status.code >= 500,
+        // The answer of a proxy may have no code.
+        kube::Error::Api(status) => [0, 429].contains(&status.code) || status.code >= 500,
         kube::Error::HyperError(_) | kube::Error::Service(_) => true,
         _ => false,
     };
