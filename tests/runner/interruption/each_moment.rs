@@ -1,11 +1,13 @@
-//! An apply that is disturbed at each moment, with a real terraform and a backend with locks: no created object is missing from
-//! the state, nothing that was complete is created again, what is stored is whole, and a new plan applies the rest.
+//! A plan, an apply and an upload that are disturbed at each moment, with a real terraform and a backend with locks: no created
+//! object is missing from the state, nothing that was complete is created again, what is stored is whole, and what the messages
+//! say leads to the end.
 
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use support::{Ended, Fault, FaultyDatastore, Sandbox, Started, TestDatastore, eventually};
 
+use crate::run::apply_once::unsent;
 use crate::state_server::StateServer;
 use crate::stored_run::StoredRun;
 use crate::{RUNNER, json};
@@ -15,7 +17,9 @@ const PLAN: [&str; 5] = ["plan", "--name", "x", "--run", "p"];
 const APPLY: [&str; 9] =
     ["apply", "--name", "x", "--run", "a", "--plan", "p", "--datastore-timeout", "3s"];
 
-/// What happens to an apply.
+const MOMENTS: u32 = 12;
+
+/// What happens to a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Disturbance {
     /// SIGTERM for the runner.
@@ -32,7 +36,16 @@ enum Disturbance {
     Backend,
 }
 
-/// A layer with a plan that is to be applied.
+impl Disturbance {
+    /// Those of any command.
+    const ALL: [Self; 5] = [Self::Term, Self::Kill, Self::KillAll, Self::Stop, Self::Datastore];
+
+    fn is_kill(self) -> bool {
+        [Self::Kill, Self::KillAll].contains(&self)
+    }
+}
+
+/// A layer of four objects.
 struct Layer {
     sandbox: Sandbox,
     states: StateServer,
@@ -41,7 +54,7 @@ struct Layer {
 }
 
 impl Layer {
-    async fn planned() -> Self {
+    async fn new() -> Self {
         let (sandbox, datastore) = (Sandbox::new(RUNNER), TestDatastore::memory().await);
         let (states, backend) = StateServer::start();
         let proxy = FaultyDatastore::before(&datastore.url, Vec::new()).await;
@@ -54,7 +67,11 @@ resource "terraform_data" "o" {
 }
 "#;
         sandbox.write("main.tf", &format!("{backend}{resource}"));
-        let layer = Self { sandbox, states, datastore, proxy };
+        Self { sandbox, states, datastore, proxy }
+    }
+
+    async fn planned() -> Self {
+        let layer = Self::new().await;
         let planned = layer.run(&PLAN);
         assert_eq!(planned.code, 0, "{}", planned.stderr);
         layer
@@ -66,9 +83,9 @@ resource "terraform_data" "o" {
         ended
     }
 
-    /// Applies the plan. After `moment` it is disturbed.
-    fn apply(&self, disturbance: Disturbance, moment: Duration) -> Ended {
-        let runner = self.sandbox.start(Some(&self.proxy.url), &APPLY);
+    /// Starts a command, and disturbs it after `moment`.
+    fn run_disturbed(&self, args: &[&str], disturbance: Disturbance, moment: Duration) -> Ended {
+        let runner = self.sandbox.start(Some(&self.proxy.url), args);
         std::thread::sleep(moment);
         self.disturb(&runner, disturbance);
         let ended = runner.wait();
@@ -134,8 +151,8 @@ resource "terraform_data" "o" {
     }
 
     /// What is stored of a run can be read.
-    async fn assert_whole(&self, what: &str) {
-        let stored = StoredRun::new(&self.datastore, "default", "x", "a");
+    async fn assert_whole(&self, run: &str, what: &str) {
+        let stored = StoredRun::new(&self.datastore, "default", "x", run);
         let names = stored.names(0).await;
         for name in names.iter().filter(|name| name.contains(".json") && *name != "plan.json") {
             let bytes = stored.artifact(name, 0).await;
@@ -145,31 +162,100 @@ resource "terraform_data" "o" {
     }
 }
 
+/// How long something takes.
+fn timed(run: impl FnOnce() -> Ended) -> Duration {
+    let started = Instant::now();
+    let ended = run();
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    started.elapsed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a minute"]
+async fn plan_that_is_disturbed_at_any_moment_is_stored_whole_or_not_at_all() {
+    let layer = Layer::new().await;
+    let usual = timed(|| layer.run(&PLAN));
+    for disturbance in Disturbance::ALL {
+        for number in 0..MOMENTS {
+            let moment = usual * number / MOMENTS;
+            let layer = Layer::new().await;
+            let ended = layer.run_disturbed(&PLAN, disturbance, moment);
+            let what = format!("{disturbance:?} after {moment:?}: {}", ended.stderr);
+            if disturbance != Disturbance::KillAll {
+                eventually("the tool has ended", || layer.states.contents().lock.is_none());
+            }
+            let state = layer.states.contents().state.clone();
+            assert!(state.is_none() && layer.created() == [0; 4], "{what} {state:?}");
+            layer.assert_whole("p", &what).await;
+            let stored = StoredRun::new(&layer.datastore, "default", "x", "p");
+            let report = stored.get("artifacts", "attempt=0&name=run.json").await;
+            let is_complete = report.is_some_and(|report| json(&report)["outcome"] == "changes");
+            layer.states.contents().lock = None;
+            // A complete plan can be applied; else the same command makes one.
+            let next = if is_complete { [&APPLY[..], &PLAN] } else { [&PLAN[..], &APPLY] };
+            for args in next {
+                let ended = layer.run(args);
+                assert_eq!(ended.code, 0, "{what}\n{args:?} {}", ended.stderr);
+            }
+            assert_eq!((layer.known(), layer.created()), ([true; 4], [1; 4]), "{what}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a minute"]
+async fn upload_that_is_disturbed_at_any_moment_is_completed_by_the_next_one() {
+    let unsent_layer = async || {
+        let layer = Layer::planned().await;
+        let runner = layer.sandbox.start(Some(&layer.proxy.url), &APPLY);
+        eventually("the apply runs", || layer.created() != [0; 4]);
+        layer.disturb(&runner, Disturbance::Datastore);
+        let ended = runner.wait();
+        assert_eq!(ended.code, 10, "{}", ended.stderr);
+        layer.proxy.set_faults(Vec::new());
+        let state_home = layer.sandbox.path("home/.local/state");
+        let dir = state_home.to_str().unwrap().to_owned();
+        (layer, ["upload".to_owned(), dir])
+    };
+    let (layer, [upload, dir]) = unsent_layer().await;
+    let usual = timed(|| layer.run(&[&upload, &dir]));
+    for disturbance in Disturbance::ALL {
+        // Each needs an apply that loses its datastore.
+        for number in (0..MOMENTS).step_by(2) {
+            let moment = usual * number / MOMENTS;
+            let (layer, [upload, dir]) = unsent_layer().await;
+            let ended = layer.run_disturbed(&[&upload, &dir], disturbance, moment);
+            let what = format!("{disturbance:?} after {moment:?}: {}", ended.stderr);
+            layer.assert_whole("a", &what).await;
+            let sent = layer.run(&[&upload, &dir]);
+            assert_eq!(sent.code, 0, "{what}\n{}", sent.stderr);
+            let stored = StoredRun::new(&layer.datastore, "default", "x", "a");
+            assert_eq!(json(&stored.artifact("run.json", 0).await)["outcome"], "applied", "{what}");
+            let ledger = json(&stored.artifact("ledger.json", 0).await);
+            let resources = ledger["resources"].as_array().unwrap();
+            assert!(ledger["ended"].is_string() && resources.len() == 4, "{what}\n{ledger}");
+            assert!(stored.log(0).await.contains("Apply complete!"), "{what}");
+            assert!(!unsent(&layer.sandbox).join("default/x/a/0").exists(), "{what}");
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a minute"]
 async fn apply_that_is_disturbed_at_any_moment_loses_nothing_and_repeats_nothing() {
-    const MOMENTS: u32 = 12;
     let layer = Layer::planned().await;
-    let started = Instant::now();
-    assert_eq!(layer.run(&APPLY).code, 0);
-    let usual = started.elapsed();
-    let all = [
-        Disturbance::Term,
-        Disturbance::Kill,
-        Disturbance::KillAll,
-        Disturbance::Stop,
-        Disturbance::Datastore,
-        Disturbance::Backend,
-    ];
-    for disturbance in all {
+    let usual = timed(|| layer.run(&APPLY));
+    for disturbance in Disturbance::ALL.into_iter().chain([Disturbance::Backend]) {
         for number in 0..MOMENTS {
             let moment = usual * number / MOMENTS;
             let layer = Layer::planned().await;
-            let ended = layer.apply(disturbance, moment);
+            let ended = layer.run_disturbed(&APPLY, disturbance, moment);
             let what = format!("{disturbance:?} after {moment:?}: {}", ended.stderr);
-            let is_killed = [Disturbance::Kill, Disturbance::KillAll].contains(&disturbance);
             // A signal ends a runner that has only just started.
-            assert!(is_killed || ended.code >= 0 || layer.created() == [0; 4], "{what}");
+            assert!(
+                disturbance.is_kill() || ended.code >= 0 || layer.created() == [0; 4],
+                "{what}"
+            );
             if disturbance != Disturbance::KillAll {
                 eventually("the tool has ended", || layer.states.contents().lock.is_none());
                 let lost = layer.created().map(|count| count > 0) != layer.known();
@@ -184,7 +270,7 @@ async fn apply_that_is_disturbed_at_any_moment_loses_nothing_and_repeats_nothing
             };
             let created = layer.created();
             assert!(created.iter().all(|count| (1..=most).contains(count)), "{what}: {created:?}");
-            layer.assert_whole(&what).await;
+            layer.assert_whole("a", &what).await;
         }
     }
 }
