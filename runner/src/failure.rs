@@ -222,8 +222,9 @@ impl From<&RunError> for Failure {
                 hint: disk_hint(cause).map(str::to_owned),
                 ..Self::new(Kind::Unclassified, error)
             },
-            RunError::Annotate { .. } => Self::new(Kind::Unclassified, error)
-                .with_hint("everything else is done and stored; write the annotations by hand"),
+            RunError::Annotate { .. } => Self::new(Kind::Unclassified, error).with_hint(
+                "plan again: without its annotations the plan does not count as complete",
+            ),
             RunError::StoredPlan(cause) => cause.into(),
             RunError::Basis(cause) => cause.into(),
             RunError::Binding(cause) => cause.into(),

@@ -79,6 +79,7 @@ mod interruption {
     mod signals;
     mod silent_datastore;
     mod terragrunt_signals;
+    mod unsaved_states;
 }
 
 /// The code of a run.

@@ -2,6 +2,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "only this module reads the environment")]
 
+mod places;
 mod secrets;
 
 use std::collections::BTreeMap;
@@ -10,6 +11,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
+use datastore_api::Sha256;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::basis::backend;
@@ -39,6 +41,8 @@ pub struct Environment {
     pub backend: BTreeMap<&'static str, SecretString>,
     /// Variables by which providers and backends get credentials.
     pub credentials: BTreeMap<&'static str, SecretString>,
+    /// The digest of the variables that select where providers work, such as a region.
+    pub places: Option<Sha256>,
     /// Variables that give the tool values of variables (`TF_VAR_*`) and arguments (`TF_CLI_ARGS*`).
     pub inputs: Inputs,
     /// Variables and directories that may request a version.
@@ -103,6 +107,7 @@ impl Environment {
             credentials: preflight::credentials(|name| {
                 Some(env::var(name).ok().filter(|value| !value.is_empty())?.into())
             }),
+            places: Some(places::digest()),
             inputs: inputs(),
             pod: Pod::read(),
             tf_cli_config_file: path("TF_CLI_CONFIG_FILE"),

@@ -261,6 +261,9 @@ fn of_git(error: &CheckoutError) -> Option<String> {
         CheckoutError::Git { reason } if reason.contains("git cannot be started") => {
             "install git, or name a directory as the source".to_owned()
         }
+        CheckoutError::Git { .. } => {
+            "run again; if git fails again, try the same with git itself, and check the disk of --work-dir or TMPDIR".to_owned()
+        }
         _ => return None,
     })
 }

@@ -21,8 +21,11 @@ const MAX_BYTES: usize = 24 << 20;
 const MAX_SUMMARY: usize = 500;
 /// Bytes of a resource without its texts.
 const OVERHEAD: usize = 150;
-/// A message names at most this many resources.
+/// Where the tool does not print the key of a deposed object.
+const UNKNOWN_KEY: &str = "unknown";
+/// A message names at most this many resources, each with at most so many bytes.
 const NAMED: usize = 10;
+const MAX_NAME: usize = 500;
 
 /// Version 1 of the document.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -41,6 +44,12 @@ pub(crate) struct Ledger {
     /// When the tool had ended. Missing while it runs, and if the runner was killed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ended: Option<Timestamp>,
+    /// Whether the tool has ended by itself, and has not said that it could not save the state, in each try.
+    #[serde(default)]
+    state_saved: bool,
+    /// The same of the tries before.
+    #[serde(skip)]
+    saved_before: bool,
     /// How often the tool was started for this attempt.
     tries: u32,
     /// The reviewed plans of the tries.
@@ -76,6 +85,9 @@ pub(crate) struct ReviewedPlan {
     /// The run and the attempt that have it; empty for a plan in a file.
     pub(crate) run: String,
     pub(crate) attempt: Attempt,
+    /// The digest of the environment variables that select where providers work.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) places: Option<Sha256>,
 }
 
 /// One action on one resource, by one try.
@@ -167,6 +179,8 @@ impl Ledger {
             started: now(),
             updated: now(),
             ended: None,
+            state_saved: false,
+            saved_before: true,
             tries: 0,
             reviewed: Vec::new(),
             imports: Vec::new(),
@@ -220,18 +234,20 @@ impl Ledger {
     pub(crate) fn begin(
         &mut self,
         plan: Option<Sha256>,
-        reviewed: Option<&PlanReport>,
+        (reviewed, places): (Option<&PlanReport>, Option<Sha256>),
         tool: Option<LedgerTool>,
     ) {
         self.leave_unanswered();
         self.current.clear();
         (self.plan_sha256, self.tool) = (plan, tool);
+        self.saved_before = self.tries == 0 || self.state_saved;
         self.tries += 1;
         if let Some(PlanReport { sha256, run, attempt, .. }) = reviewed {
             let (run, attempt) = (run.clone().unwrap_or_default(), attempt.unwrap_or_default());
-            self.reviewed.push(ReviewedPlan { number: self.tries, sha256: *sha256, run, attempt });
+            let (number, sha256) = (self.tries, *sha256);
+            self.reviewed.push(ReviewedPlan { number, sha256, run, attempt, places });
         }
-        self.ended = None;
+        (self.ended, self.state_saved) = (None, false);
         self.updated = now();
     }
 
@@ -241,11 +257,12 @@ impl Ledger {
             return false;
         }
         let Some(at) = self.find(&progress) else {
+            let is_replaced = self.is_replaced(&progress);
             let Progress { unit, address, deposed, action, phase, id } = progress;
-            return self.push(Resource {
+            let resource = Resource {
                 address,
                 unit: Some(unit).filter(|unit| !unit.is_empty()),
-                deposed,
+                deposed: deposed.or_else(|| is_replaced.then(|| UNKNOWN_KEY.to_owned())),
                 action,
                 state: state_after(phase),
                 since: now(),
@@ -254,7 +271,8 @@ impl Ledger {
                 class: None,
                 summary: None,
                 unanswered: false,
-            });
+            };
+            return self.push(resource, phase == Phase::Started);
         };
         let Progress { phase, id, .. } = progress;
         let resource = &mut self.resources[at];
@@ -272,8 +290,12 @@ impl Ledger {
         true
     }
 
-    /// The position of the resource of this try that a line is of.
+    /// The position of the resource of this try that a line is of. One that is started again is that of another unit, which
+    /// terragrunt does not name. They end in the order in which they were started, so what is left open comes last.
     fn find(&self, progress: &Progress) -> Option<usize> {
+        if progress.phase == Phase::Started {
+            return None;
+        }
         let of_action = self.of_address(&progress.address).filter(|at| {
             let resource = &self.resources[*at];
             resource.action == progress.action
@@ -281,19 +303,30 @@ impl Ledger {
         });
         let is_same = |at: &usize| self.resources[*at].deposed == progress.deposed;
         let is_open = |at: &usize| self.resources[*at].state == State::Started;
-        let same = of_action.clone().find(is_same);
-        if progress.phase == Phase::Started {
-            return same;
-        }
         // At the end terraform 1.11 and older do not name a deposed object.
         let same_open = of_action.clone().find(|at| is_same(at) && is_open(at));
-        same_open.or_else(|| of_action.clone().find(is_open)).or(same)
+        same_open
+            .or_else(|| of_action.clone().find(is_open))
+            .or_else(|| of_action.clone().find(is_same))
     }
 
-    fn push(&mut self, resource: Resource) -> bool {
+    /// Whether this is the deletion of an object that a new one has replaced. With `-json` the tool does not say that it is
+    /// deposed.
+    fn is_replaced(&self, progress: &Progress) -> bool {
+        let is_new = |resource: &Resource| {
+            resource.action == Action::Create
+                && resource.state == State::Completed
+                && resource.unit.as_deref().unwrap_or_default() == progress.unit
+        };
+        progress.action == Action::Delete
+            && self.of_address(&progress.address).any(|at| is_new(&self.resources[at]))
+    }
+
+    fn push(&mut self, resource: Resource, is_first: bool) -> bool {
         let size = resource.size();
         if self.size + size > MAX_BYTES {
-            self.unlisted += 1;
+            // Each of its lines comes here.
+            self.unlisted += u64::from(is_first);
             return false;
         }
         self.size += size;
@@ -347,7 +380,8 @@ impl Ledger {
     }
 
     /// The tool has ended. If it has succeeded, everything that it had started is complete.
-    pub(crate) fn end(&mut self, has_succeeded: bool) {
+    pub(crate) fn end(&mut self, has_succeeded: bool, state_saved: bool) {
+        self.state_saved = state_saved && self.saved_before;
         if has_succeeded {
             for at in self.current.values().flatten() {
                 let resource = &mut self.resources[*at];
@@ -358,6 +392,11 @@ impl Ledger {
         }
         self.leave_unanswered();
         self.ended = Some(now());
+    }
+
+    /// Whether the state has what the tool has done, as far as it has said so.
+    pub(crate) fn is_state_saved(&self) -> bool {
+        self.state_saved
     }
 
     fn leave_unanswered(&mut self) {
@@ -403,14 +442,19 @@ fn state_after(phase: Phase) -> State {
     if phase == Phase::Completed { State::Completed } else { State::Started }
 }
 
-/// Some names, and the number of the others.
+/// Some names, each of a bounded length, and the number of the others.
 pub(crate) fn list(mut names: impl Iterator<Item = String>) -> Option<String> {
-    let first = names.by_ref().take(NAMED).collect::<Vec<_>>();
+    let first = names.by_ref().take(NAMED).map(shortened).collect::<Vec<_>>();
     let more = match names.count() {
         0 => String::new(),
         count => format!(" and {count} more"),
     };
     (!first.is_empty()).then(|| first.join(", ") + &more)
+}
+
+fn shortened(name: String) -> String {
+    let end = name.floor_char_boundary(MAX_NAME.min(name.len()));
+    if end == name.len() { name } else { format!("{}...", &name[..end]) }
 }
 
 #[cfg(test)]
@@ -422,7 +466,7 @@ mod tests {
         let name = |name: &str| name.parse().unwrap();
         let run = RunKey { namespace: name("n"), layer: name("l"), run: name("r") };
         let mut ledger = Ledger::new(&run, Attempt(0));
-        ledger.begin(None, None, None);
+        ledger.begin(None, (None, None), None);
         ledger
     }
 
@@ -461,7 +505,7 @@ mod tests {
         assert!(ledger.fail(("a_b.d", None), ("transient", true), "timeout"));
         assert_eq!(ledger.only_started("a_b.d"), None);
         assert!(!ledger.fail(("a_b.c", None), ("auth", false), "of one that is complete"));
-        ledger.end(false);
+        ledger.end(false, true);
         let open = "a_b.d (create), a_b.e (delete)";
         assert_eq!(ledger.describe_unanswered().as_deref(), Some(open));
         let parsed = Ledger::parse(ledger.to_json().as_bytes()).unwrap();
@@ -501,6 +545,44 @@ mod tests {
         );
     }
 
+    /// Lines of terraform 1.11.4, shortened.
+    #[test]
+    fn json_deletion_after_a_creation_is_of_a_deposed_object() {
+        let line = |kind: &str, action: &str, id: &str| {
+            let id = serde_json::json!({"resource": {"addr": "a_b.c"}, "action": action, "id_key": "id", "id_value": id});
+            serde_json::json!({"type": kind, "hook": id}).to_string()
+        };
+        let lines = [
+            line("apply_start", "create", ""),
+            line("apply_complete", "create", "2"),
+            line("apply_start", "delete", "1"),
+            line("apply_complete", "delete", "1"),
+        ];
+        let mut ledger = ledger();
+        assert_eq!(read(&mut ledger, &lines.each_ref().map(String::as_str)), 4);
+        assert_eq!(
+            states(&ledger),
+            "a_b.c (create): Completed/1 2; a_b.c (delete, deposed object unknown): Completed/1 1"
+        );
+    }
+
+    #[test]
+    fn same_address_of_several_units_is_listed_for_each() {
+        let mut ledger = ledger();
+        let lines = [
+            "a_b.c: Creating...",
+            "a_b.c: Creating...",
+            "a_b.c: Creating...",
+            "a_b.c: Creation complete after 0s [id=2]",
+            "a_b.c: Creation complete after 0s [id=3]",
+        ];
+        assert_eq!(read(&mut ledger, &lines), 5);
+        assert_eq!(
+            states(&ledger),
+            "a_b.c (create): Completed/1 2; a_b.c (create): Completed/1 3; a_b.c (create): Started/1"
+        );
+    }
+
     #[test]
     fn replacement_is_a_deletion_and_a_creation() {
         let mut ledger = ledger();
@@ -523,11 +605,11 @@ mod tests {
         // The runner was killed.
         let before = Ledger::parse(ledger.to_json().as_bytes()).unwrap();
         let mut ledger = before.clone();
-        ledger.begin(None, None, None);
+        ledger.begin(None, (None, None), None);
         assert_eq!(ledger.describe_unanswered(), None, "of this try");
         read(&mut ledger, &["a_b.c: Creating..."]);
         assert!(ledger.fail(("a_b.c", None), ("already_exists", false), "it exists"));
-        ledger.end(false);
+        ledger.end(false, true);
         assert_eq!(
             states(&ledger),
             "a_b.c (create): Unknown/1; a_b.d (create): Completed/1; a_b.c (create): Failed/2"
@@ -539,7 +621,7 @@ mod tests {
     fn tool_that_succeeds_has_completed_everything() {
         let mut ledger = ledger();
         read(&mut ledger, &["a_b.c: Creating..."]);
-        ledger.end(true);
+        ledger.end(true, true);
         assert_eq!(states(&ledger), "a_b.c (create): Completed/1");
     }
 
@@ -559,7 +641,11 @@ mod tests {
         for n in 0..7000 {
             read(&mut ledger, &[&format!("a{n}.{long}: Creating...")]);
         }
-        assert!(ledger.unlisted > 0 && ledger.to_json().len() < MAX_BYTES + (1 << 20));
+        let listed = ledger.resources.len() as u64 - 10_000;
+        assert_eq!((ledger.unlisted > 0, listed + ledger.unlisted), (true, 7000));
+        read(&mut ledger, &[&format!("a6999.{long}: Creation complete after 0s")]);
+        assert_eq!(listed + ledger.unlisted, 7000);
+        assert!(ledger.to_json().len() < MAX_BYTES + (1 << 20));
     }
 
     #[test]
@@ -575,5 +661,7 @@ mod tests {
         assert_eq!(names(0), None);
         assert_eq!(names(2).as_deref(), Some("0, 1"));
         assert_eq!(names(12).as_deref(), Some("0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 2 more"));
+        let long = list(["\u{e9}".repeat(1 << 20)].into_iter()).unwrap();
+        assert!(long.ends_with("\u{e9}...") && long.len() == 503);
     }
 }

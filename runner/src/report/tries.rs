@@ -18,6 +18,11 @@ impl Report {
         });
     }
 
+    /// The exit code of the last program of this step.
+    pub(crate) fn last_exit(&self, name: &str) -> Option<i32> {
+        self.steps.iter().rfind(|step| step.name == name).map(|step| step.exit)
+    }
+
     /// How many entries the steps have.
     pub(crate) fn step_count(&self) -> usize {
         self.steps.len()

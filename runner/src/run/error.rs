@@ -119,13 +119,16 @@ pub(crate) enum RunError {
     #[error("the tool of a killed run still works: a process has its output in {} open", .0.display())]
     OrphanedTool(PathBuf),
     #[error(
-        "an apply of this {order} (run {run}) has started, and has not saved what it has created in the state: {names} may \
-         exist, and would be created again"
+        "an apply of this {order} ({runs}) has started, and has not saved what it has created in the state: {names} may \
+         exist, and would be created again{unread}"
     )]
     EarlierCreates {
-        run: String,
+        /// Run and attempt of those that have.
+        runs: String,
         order: &'static str,
         names: String,
+        /// Why it is not known what the state has, after a semicolon.
+        unread: String,
         next: &'static str,
         /// Whether another process uses the state, such as that run.
         lock: Box<FoundLock>,

@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use datastore_api::client::Upload;
-use datastore_api::{Attempt, ClientError, File, PlanFormat, Sha256};
+use datastore_api::{Attempt, ClientError, File, PlanFormat, Sha256, chain};
 use fs_err as fs;
 use jiff::Timestamp;
 
@@ -18,7 +18,7 @@ use crate::basis::providers::Digests;
 use crate::order::layer;
 use crate::process::private_file;
 use crate::report::{Outcome, PlanReport};
-use crate::run::artifacts::{Artifacts, Entry};
+use crate::run::artifacts::{Artifacts, Entry, OpenError};
 use crate::run::describe::Before;
 use crate::run::error::RunError;
 use crate::run::plan_summary::Summary;
@@ -26,6 +26,7 @@ use crate::run::prepare::Prepared;
 use crate::run::snapshot::{Packed, SnapshotSource};
 use crate::run::{PLAN_FILE, Run, open_artifacts};
 use crate::source::checkout::source_id::SourceId;
+use crate::source::regular::unless_missing;
 use crate::source::snapshot::SnapshotError;
 use crate::tool::argv::Tool;
 use crate::tool::terragrunt;
@@ -117,7 +118,7 @@ impl Run<'_> {
         let files = PlanFiles { bin: &bin, first: &bin_file, rest: &rest };
         let stored = Box::pin(self.store_plan(prepared, files, packed, ahead));
         let stored = signals.within(grace, stored).await;
-        stored.map_err(RunError::Stopped)??;
+        stored.map_err(RunError::Stopped)?.map_err(|error| self.stopped_upload(error))?;
         if let Some(path) = &self.job.plan_file {
             self.report.arguments = Some(self.job.options.shown());
             plan_file::export_plan(&bin, path, &self.report)?;
@@ -220,6 +221,21 @@ impl Run<'_> {
         );
         binding.and(log)?;
         Ok(artifacts.put_report(&self.report).await?)
+    }
+
+    /// After a signal a datastore gets less time: that it has not answered is a consequence.
+    fn stopped_upload(&self, error: RunError) -> RunError {
+        let (RunError::Datastore(cause) | RunError::Open(OpenError::Datastore(cause))) = &error
+        else {
+            return error;
+        };
+        match self.signals.stopped().filter(|_| cause.is_unanswered()) {
+            Some(stop) => {
+                let during = format!("the upload of the plan ({})", chain(cause));
+                RunError::StoppedStep { during, stop, last: None }
+            }
+            None => error,
+        }
     }
 
     /// Whether the plan contains the path of its directory, or its state is a file in it.
@@ -348,9 +364,10 @@ impl Run<'_> {
 
 /// An error if the tool has written an empty plan: terraform does not notice a full disk there.
 fn check_written(plan: &Path) -> std::io::Result<()> {
-    if fs::metadata(plan)?.len() > 0 {
+    if unless_missing(fs::metadata(plan))?.is_some_and(|written| written.len() > 0) {
         return Ok(());
     }
-    let reason = format!("the plan {} is empty, perhaps because the disk is full", plan.display());
+    let what = "is empty or missing, perhaps because the disk is full";
+    let reason = format!("the plan {} {what}", plan.display());
     Err(std::io::Error::new(ErrorKind::StorageFull, reason))
 }

@@ -29,8 +29,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) use adopt::{adopt_abandoned, adopt_left, left_by, read_left};
 pub(crate) use copies::remove_copy;
 pub(crate) use find::{
-    KeptRecord, Unreadable, UnreadableRecord, copy_of, layer_id, missing_states, records, states,
-    unreadable, unsent_apply, versions_of, waiting,
+    KeptRecord, Unreadable, UnreadableRecord, copy_of, layer_id, ledgers, missing_states, records,
+    states, unreadable, unsent_apply, versions_of, waiting,
 };
 pub(crate) use leftovers::remove_leftovers;
 pub(crate) use send::{Sending, UploadError, send_unless_used, upload};

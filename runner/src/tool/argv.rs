@@ -118,7 +118,7 @@ impl Tool<'_> {
 
     /// A command without the flags that the steps share: `-no-color` is none of its flags.
     fn words(&self, words: &[&OsStr]) -> Program {
-        let mut program = self.program("", false, &[]);
+        let mut program = self.own("", &[]);
         program.args = words.iter().map(OsString::from).collect();
         if let Some(terragrunt) = self.terragrunt {
             // Variables, because the flags of a command with two words have other places.
@@ -137,9 +137,11 @@ impl Tool<'_> {
     pub(crate) fn lock_probe(&self) -> Program {
         let options = ["-allow-missing", "-lock-timeout=0s", "terraform_data.plancha_probe"];
         if self.terragrunt.is_none_or(|terragrunt| is_before(&terragrunt.version, RUN)) {
-            return self.program("untaint", false, &options);
+            return self.own("untaint", &options);
         }
-        let mut program = self.program("run", true, &["--", "untaint", "-no-color"]);
+        let without = COMMON_ARGS;
+        let run = self.program("run", true, &["--", "untaint", "-no-color"]);
+        let mut program = Program { without, ..run };
         program.args.extend(options.map(OsString::from));
         program
     }
@@ -159,7 +161,7 @@ impl Tool<'_> {
 
     /// Makes the state forget an object.
     pub(crate) fn state_rm(&self, address: &str) -> Program {
-        let mut program = self.program("state", false, &[]);
+        let mut program = self.own("state", &[]);
         program.args = vec!["state".into(), "rm".into(), address.into()];
         program
     }
@@ -185,13 +187,13 @@ impl Tool<'_> {
     }
 
     pub(crate) fn show_json(&self, plan: &Path) -> Program {
-        let mut program = self.program("show", false, &["-json"]);
+        let mut program = self.own("show", &["-json"]);
         program.args.push(plan.into());
         program
     }
 
     pub(crate) fn show(&self, plan: &Path) -> Program {
-        let mut program = self.program("show", false, &[]);
+        let mut program = self.own("show", &[]);
         program.args.push(plan.into());
         program
     }
@@ -246,6 +248,12 @@ impl Tool<'_> {
         }
     }
 
+    /// A command without color that the runner needs, and the user has not asked for: what the user adds to each command may be
+    /// none of its flags.
+    fn own(&self, step: &str, options: &[&str]) -> Program {
+        Program { without: COMMON_ARGS, ..self.program(step, false, options) }
+    }
+
     /// The flags for the tool's binary and the directory: they lost their prefix with 0.73.0.
     fn terragrunt_options(&self, version: &Version) -> [OsString; 5] {
         let (tool, dir, quiet) = if is_prefixed(version) {
@@ -271,6 +279,9 @@ fn variable_args(args: &[String]) -> Vec<String> {
     }
     found
 }
+
+/// The variable with arguments of every command of the tool.
+const COMMON_ARGS: &[&str] = &["TF_CLI_ARGS"];
 
 /// The first version of terraform that reads `import` blocks. Every tofu does.
 const IMPORT_BLOCKS: &str = "1.5.0";

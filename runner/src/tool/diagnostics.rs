@@ -40,8 +40,8 @@ impl Diagnostics {
         each_error(output, |error| {
             found.add(error);
         })?;
-        found.errors.sort_by_key(|error| error.rank);
-        Ok(Self(found.errors.into_iter().map(|error| error.diagnostic).collect()))
+        let errors = found.most_specific_first().into_iter();
+        Ok(Self(errors.map(|error| error.diagnostic).collect()))
     }
 
     /// The most specific error.
@@ -94,6 +94,12 @@ impl Found {
     /// Keeps at most `limit` errors.
     pub(crate) fn new(limit: usize) -> Self {
         Self { errors: Vec::new(), limit }
+    }
+
+    /// All of them, the more specific ones first: what the log has before the list of the errors may be a consequence.
+    pub(crate) fn most_specific_first(mut self) -> Vec<Reported> {
+        self.errors.sort_by_key(|error| error.rank);
+        self.errors
     }
 
     /// Adds an error, unless it is known. Returns one for which there is no room.

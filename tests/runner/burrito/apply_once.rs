@@ -212,12 +212,13 @@ async fn rn17_sigterm_becomes_one_sigint_to_the_tool_which_is_waited_for() {
     );
 }
 
-/// The API server is restarted, say.
+/// The API server is restarted, say, and a proxy before it answers with a page.
 #[tokio::test(flavor = "multi_thread")]
 async fn annotations_after_an_apply_are_retried() {
     let tenant = tenant!("retried");
     planned(&tenant, json!({})).await;
-    let faults = [500, 503].map(|status| Fault { method: "PATCH", part: "", status, times: 1 });
+    let faults =
+        [500, 503, 200].map(|status| Fault { method: "PATCH", part: "", status, times: 1 });
     let api = FaultyDatastore::before(&tenant.server, faults.to_vec()).await;
     let kubeconfig = tenant.kubeconfig("restarted", &api.url, &tenant.token);
     let kubeconfig = [("KUBECONFIG", kubeconfig.to_str().unwrap())];
@@ -226,7 +227,7 @@ async fn annotations_after_an_apply_are_retried() {
 
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     assert_eq!(ended.stdout.matches("Apply complete!").count(), 1, "{}", ended.stdout);
-    assert_eq!(api.seen().iter().filter(|line| line.starts_with("PATCH")).count(), 3);
+    assert_eq!(api.seen().iter().filter(|line| line.starts_with("PATCH")).count(), 4);
     let retried = format!("the annotations of TerraformLayer {}/vpc: ", tenant.namespace);
     let retried = ended.stderr.lines().filter(|line| line.contains(&retried));
     assert_eq!(retried.filter(|line| line.contains("trying again in")).count(), 2, "{ended:?}");

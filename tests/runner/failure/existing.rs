@@ -305,10 +305,12 @@ async fn import_that_would_replace_the_object_is_not_applied() {
 }
 
 /// The pod is killed during the creation. The plan of the next attempt creates the same object, or another one; or the next
-/// apply is another run, whose place and providers may be others.
+/// apply is another run, whose place and providers may be others, or has another region.
 #[tokio::test(flavor = "multi_thread")]
 async fn object_that_a_killed_attempt_was_creating_is_imported_if_the_next_plan_means_the_same() {
-    for (is_same, next) in [(true, "a"), (false, "a"), (true, "b")] {
+    for (is_same, next, region) in
+        [(true, "a", ""), (false, "a", ""), (true, "b", ""), (true, "a", "eu-west-1")]
+    {
         let datastore = TestDatastore::memory().await;
         let code = if is_same { MODULE.to_owned() } else { MODULE.replace("thing-1", "thing-0") };
         let sandbox = module(&code, &["hang"]);
@@ -332,15 +334,23 @@ async fn object_that_a_killed_attempt_was_creating_is_imported_if_the_next_plan_
         let plan = run(&sandbox, &datastore, &["plan", "--name", "x", "--run", "q"]);
         assert_eq!(plan.code, 0, "{}", plan.stderr);
 
-        let ended =
-            run(&sandbox, &datastore, &["apply", "--name", "x", "--run", next, "--plan", "q"]);
+        let rules = sandbox.path("rules.yaml");
+        let apply = ["apply", "--name", "x", "--run", next, "--plan", "q", "--rules"];
+        let mut command = sandbox.command(&[&apply[..], &[rules.to_str().unwrap()]].concat());
+        command.env("PLANCHA_DATASTORE_URL", datastore.url.as_str());
+        if !region.is_empty() {
+            command.env("AWS_REGION", region);
+        }
+        let ended = Ended::from(command.output().unwrap());
 
         match (is_same, next) {
-            (true, "a") => assert_eq!(ended.code, 0, "{}", ended.stderr),
+            (true, "a") if region.is_empty() => assert_eq!(ended.code, 0, "{}", ended.stderr),
+            (true, "a") => is_refused(&ended, "had other environment variables of providers"),
             (true, _) => is_refused(&ended, "the earlier create of it was that of another run"),
             (false, _) => is_refused(&ended, "its earlier create was that of another object"),
         }
-        assert_eq!(has_imported(&sandbox), is_same && next == "a", "{:?}", ids(&sandbox));
+        let imports = is_same && next == "a" && region.is_empty();
+        assert_eq!(has_imported(&sandbox), imports, "{:?}", ids(&sandbox));
     }
 }
 

@@ -9,23 +9,27 @@ use crate::RUNNER;
 use crate::state_server::StateServer;
 use crate::stored_run::StoredRun;
 
-const UNPLANNED: [&str; 4] = ["apply", "--no-plan", "--run", "u"];
+pub(super) const UNPLANNED: [&str; 4] = ["apply", "--no-plan", "--run", "u"];
+
+/// Makes a created object a tainted one.
+pub(super) const FAILING: &str =
+    "  provisioner \"local-exec\" {\n    command = \"[ -e works ]\"\n  }";
 
 /// A layer with one object. Its creation takes as long as the file `hold` is there.
-struct Layer {
-    sandbox: Sandbox,
-    states: StateServer,
+pub(super) struct Layer {
+    pub(super) sandbox: Sandbox,
+    pub(super) states: StateServer,
 }
 
 impl Layer {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self::with("")
     }
 
     /// With further code of the resource.
-    fn with(code: &str) -> Self {
+    pub(super) fn with(code: &str) -> Self {
         let (sandbox, (states, backend)) = (Sandbox::new(RUNNER), StateServer::start());
-        let command = "echo a >> created; while [ -e hold ]; do sleep 0.05; done";
+        let command = "echo a >> created; while [ -e hold ]; do [ ! -e kill ] || { kill -9 $PPID; exit; }; sleep 0.05; done";
         let resource = format!(
             "resource \"terraform_data\" \"a\" {{\n  provisioner \"local-exec\" {{\n    command = \"{command}\"\n  }}\n{code}\n}}\n"
         );
@@ -36,24 +40,24 @@ impl Layer {
         Self { sandbox, states }
     }
 
-    fn run(&self, datastore: &Url, args: &[&str]) -> Ended {
+    pub(super) fn run(&self, datastore: &Url, args: &[&str]) -> Ended {
         self.sandbox.run_with(datastore, &[args, &["--name", "x"]].concat())
     }
 
     /// The same on a machine that knows nothing of the earlier runs.
-    fn run_elsewhere(&self, datastore: &Url, args: &[&str]) -> Ended {
+    pub(super) fn run_elsewhere(&self, datastore: &Url, args: &[&str]) -> Ended {
         let mut command = self.sandbox.command(&[args, &["--name", "x"]].concat());
         command.env("TMPDIR", self.sandbox.path("tmp2")).env("HOME", self.sandbox.path("home2"));
         command.env("PLANCHA_DATASTORE_URL", datastore.as_str()).output().unwrap().into()
     }
 
-    fn planned(&self, datastore: &Url, args: &[&str]) {
+    pub(super) fn planned(&self, datastore: &Url, args: &[&str]) {
         let ended = self.run(datastore, &[&["plan"], args].concat());
         assert_eq!(ended.code, 0, "{}", ended.stderr);
     }
 
     /// Starts an apply, and waits until it creates.
-    fn creating(&self, datastore: &Url, args: &[&str]) -> Started {
+    pub(super) fn creating(&self, datastore: &Url, args: &[&str]) -> Started {
         self.sandbox.write("hold", "");
         let before = self.created();
         let runner = self.sandbox.start(Some(datastore), &[args, &["--name", "x"]].concat());
@@ -62,7 +66,7 @@ impl Layer {
     }
 
     /// Kills an apply while it creates. The backend forgets its lock.
-    fn killed(&self, datastore: &Url, args: &[&str]) {
+    pub(super) fn killed(&self, datastore: &Url, args: &[&str]) {
         let runner = self.creating(datastore, args);
         // The ledger is stored within a second.
         std::thread::sleep(Duration::from_secs(2));
@@ -72,19 +76,29 @@ impl Layer {
         self.states.contents().lock = None;
     }
 
-    fn release(&self) {
+    /// Kills the tool that creates, but not the runner.
+    pub(super) fn kill_tool(&self, runner: Started) -> Ended {
+        self.sandbox.write("kill", "");
+        let ended = runner.wait();
+        std::fs::remove_file(self.sandbox.work().join("kill")).unwrap();
+        self.release();
+        self.states.contents().lock = None;
+        ended
+    }
+
+    pub(super) fn release(&self) {
         std::fs::remove_file(self.sandbox.work().join("hold")).unwrap();
     }
 
     /// How often the object was created.
-    fn created(&self) -> usize {
+    pub(super) fn created(&self) -> usize {
         std::fs::read_to_string(self.sandbox.work().join("created"))
             .map_or(0, |created| created.lines().count())
     }
 
     /// Applies this on another machine, which is refused.
     #[track_caller]
-    fn refused(&self, datastore: &Url, args: &[&str], words: &[&str]) {
+    pub(super) fn refused(&self, datastore: &Url, args: &[&str], words: &[&str]) {
         let before = self.created();
         let ended = self.run_elsewhere(datastore, args);
         assert_eq!((ended.code, self.created()), (9, before), "{args:?}: {}", ended.stderr);
@@ -103,15 +117,11 @@ async fn apply_that_was_killed_in_a_creation_is_not_made_again() {
     layer.killed(url, &["apply", "--run", "a", "--plan", "p"]);
     // The last one is the run that has made the plan.
     for run in ["a", "b", "p"] {
-        let words = ["an apply of this plan (run a/0)", "then plan again"];
+        let words = ["an apply of this plan (a/0)", "then plan again"];
         layer.refused(url, &["apply", "--run", run, "--plan", "p"], &words);
     }
     layer.killed(url, &UNPLANNED);
-    layer.refused(
-        url,
-        &UNPLANNED,
-        &["an apply of this run (run u/0)", "then run again with --again"],
-    );
+    layer.refused(url, &UNPLANNED, &["an apply of this run (u/0)", "then run again with --again"]);
     let ended = layer.run(url, &[&UNPLANNED[..], &["--again"]].concat());
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     layer.planned(url, &["--run", "q", "--detailed-exitcode"]);
@@ -128,7 +138,7 @@ async fn killed_apply_is_found_behind_many_later_runs() {
         let run = format!("drift-{i}");
         StoredRun::new(&datastore, "default", "x", &run).put_log(0, b"log".to_vec()).await;
     }
-    layer.refused(url, &["apply", "--run", "b", "--plan", "p"], &["(run a/0)"]);
+    layer.refused(url, &["apply", "--run", "b", "--plan", "p"], &["(a/0)"]);
 }
 
 /// The backend refuses the state of an object that was created. Only the ledger and `errored.tfstate` tell of it.
@@ -138,9 +148,11 @@ async fn object_whose_state_was_refused_is_not_created_again() {
         (&["apply", "--run", "a", "--plan", "p"], "errored.tfstate"),
         (&UNPLANNED, "then run again with --again"),
     ];
-    for (order, words) in orders {
+    for (code, (order, words)) in
+        ["", FAILING].into_iter().flat_map(|code| orders.map(|of| (code, of)))
+    {
         let datastore = TestDatastore::memory().await;
-        let (url, layer) = (&datastore.url, Layer::new());
+        let (url, layer) = (&datastore.url, Layer::with(code));
         layer.planned(url, &["--run", "p"]);
         layer.states.refuse("POST", 403, usize::MAX);
         let ended = layer.run(url, order);
@@ -170,7 +182,7 @@ async fn killed_apply_whose_ledger_could_not_be_stored_is_not_made_again() {
     let stored = StoredRun::new(&datastore, "default", "x", "a");
     let ledger = crate::json(&stored.artifact("ledger.json", 0).await);
     assert!(ledger.get("ended").is_none(), "{ledger}");
-    layer.refused(&datastore.url, &["apply", "--run", "b", "--plan", "p"], &["(run a/0)"]);
+    layer.refused(&datastore.url, &["apply", "--run", "b", "--plan", "p"], &["(a/0)"]);
 }
 
 /// The message does not advise to delete what it is creating.
@@ -245,7 +257,7 @@ async fn replacement_that_was_not_saved_is_not_made_again() {
         assert_eq!(layer.run(url, &["apply", "--no-plan", "--run", "first"]).code, 0);
         layer.planned(url, &[&["--run", "p"], &replace[..]].concat());
         layer.killed(url, &["apply", "--run", "a", "--plan", "p"]);
-        layer.refused(url, &["apply", "--run", "b", "--plan", "p"], &["(run a/0)"]);
+        layer.refused(url, &["apply", "--run", "b", "--plan", "p"], &["(a/0)"]);
 
         // Complete, and not saved.
         let unplanned = [&UNPLANNED[..], &replace].concat();

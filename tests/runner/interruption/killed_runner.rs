@@ -11,7 +11,7 @@ async fn plan_after_a_killed_plan_succeeds() {
         [("init", "init*"), ("plan", "plan*"), ("json", "show*-json*"), ("show", "show*plan.bin")]
     {
         let datastore = TestDatastore::temporary().await;
-        let sandbox = paused(step, pattern);
+        let sandbox = paused(pattern);
         let plan = &["plan", "--layer", "layer.yaml", "--run", "r"];
         let before = sandbox.read("layer.yaml");
 
@@ -34,7 +34,7 @@ async fn plan_after_a_killed_plan_succeeds() {
 #[tokio::test(flavor = "multi_thread")]
 async fn plan_of_a_killed_apply_is_made_again() {
     let datastore = TestDatastore::temporary().await;
-    let sandbox = paused("apply", "apply*");
+    let sandbox = paused("apply*");
     let run = |args: &[&str]| sandbox.run_with(&datastore.url, args);
     assert_eq!(run(&["plan", "--layer", "layer.yaml"]).code, 0);
     let planned = sandbox.read("layer.yaml");
@@ -134,13 +134,13 @@ fn kills_its_runner() -> Sandbox {
 }
 
 /// A fake tool that waits in one step as long as the file `wait` is there.
-fn paused(step: &str, pattern: &str) -> Sandbox {
+fn paused(pattern: &str) -> Sandbox {
     let sandbox = Sandbox::new(RUNNER).hello();
     let (at, wait) = (sandbox.path("at"), sandbox.path("wait"));
     sandbox.fake_terraform(&format!(
-        "case \"$*\" in {pattern}) echo {step} > {}; while [ -e {} ]; do sleep 0.05; done;; esac",
-        at.display(),
-        wait.display()
+        "case \"$*\" in {pattern}) echo $$ > {at}.new; mv {at}.new {at}; while [ -e {wait} ]; do sleep 0.05; done;; esac",
+        at = at.display(),
+        wait = wait.display()
     ))
 }
 
@@ -150,5 +150,9 @@ fn kill_at(sandbox: &Sandbox, datastore: &TestDatastore, args: &[&str]) {
     eventually("the step is reached", || sandbox.path("at").exists());
     runner.signal("KILL");
     assert_eq!(runner.wait().code, -1);
+    // The tool is asked to stop when its runner is killed.
+    let tool = std::fs::read_to_string(sandbox.path("at")).unwrap();
+    let tool = std::path::Path::new("/proc").join(tool.trim());
+    eventually("the tool has ended", || !tool.exists());
     std::fs::remove_file(sandbox.path("wait")).unwrap();
 }

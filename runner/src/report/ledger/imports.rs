@@ -118,6 +118,11 @@ impl Ledger {
         self.is_of(run, self.attempt)
     }
 
+    /// Whether it is of a run of this layer.
+    pub(crate) fn is_of_layer(&self, run: &RunKey) -> bool {
+        *run.namespace.as_ref() == *self.namespace && *run.layer.as_ref() == *self.layer
+    }
+
     /// Its run and attempt, for people.
     pub(crate) fn name(&self) -> String {
         format!("{}/{}", self.run, self.attempt)

@@ -5,7 +5,7 @@
 //! short text are stored, and `run.json` last. If one step fails, the others are still done. Files that could not be
 //! stored are kept in a directory, from which `runner upload` sends them.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::time::Duration;
 
 use datastore_api::client::Upload;
@@ -157,7 +157,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn datastore_url(&self) -> Option<&url::Url> {
+    pub(super) fn datastore_url(&self) -> Option<&url::Url> {
         self.job.datastore.as_ref().map(|client| &client.settings().url)
     }
 
@@ -362,6 +362,7 @@ impl Run<'_> {
         annotations: &Annotations,
         budget: &Budget<'_>,
     ) -> Result<(), String> {
+        let last = RefCell::new(None);
         let tries = async {
             let mut pauses = PAUSES.into_iter();
             loop {
@@ -372,13 +373,16 @@ impl Run<'_> {
                 };
                 let Some(pause) = pauses.next() else { return Err(reason) };
                 tracing::warn!("the annotations could not be written; trying again: {reason}");
+                last.replace(Some(reason));
                 tokio::time::sleep(pause).await;
             }
         };
         let limited = tokio::time::timeout(ANNOTATION_TIMEOUT, tries);
         match budget.within(limited).await {
             Ok(Ok(written)) => written,
-            Ok(Err(_)) => Err(format!("no answer for {} s", ANNOTATION_TIMEOUT.as_secs())),
+            Ok(Err(_)) => Err(last
+                .take()
+                .unwrap_or_else(|| format!("no answer for {} s", ANNOTATION_TIMEOUT.as_secs()))),
             Err(stop) => Err(RunError::Stopped(stop).to_string()),
         }
     }

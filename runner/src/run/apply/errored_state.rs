@@ -159,7 +159,7 @@ impl Run<'_> {
         if !found.is_empty() {
             return Ok(Some(self.keep_found_states(found, workspace, record)));
         }
-        let refusal = if has_failed { self.refusal(logged)? } else { None };
+        let refusal = if has_failed { self.apply_end(logged)?.refusal } else { None };
         let record = match refusal {
             Some(Refusal::Printed) => record,
             Some(Refusal::Written) => {
@@ -200,14 +200,13 @@ impl Run<'_> {
         ErroredState { files, copies, uncopied, push, log: self.stored_log(), own, delivery }
     }
 
-    /// What the tool has said about a state: in its output, which stays after an apply that failed, else in the log.
-    fn refusal(&self, logged: u64) -> io::Result<Option<Refusal>> {
+    /// What the tool has said at the end: in its output, which stays after an apply that failed, else in the log.
+    pub(super) fn apply_end(&self, logged: u64) -> io::Result<ApplyEnd> {
         let output = Log::output_of(self.log.path());
-        let end = match unless_missing(regular::open(&output))? {
-            Some(output) => ApplyEnd::read(io::BufReader::new(output))?,
-            None => ApplyEnd::read(self.log.reader(logged)?)?,
-        };
-        Ok(end.refusal)
+        match unless_missing(regular::open(&output))? {
+            Some(output) => ApplyEnd::read(io::BufReader::new(output)),
+            None => ApplyEnd::read(self.log.reader(logged)?),
+        }
     }
 
     /// Keeps a record of a state that the tool has written or printed, and that is not found, or that it may have left. It

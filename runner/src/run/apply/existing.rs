@@ -183,6 +183,9 @@ impl Run<'_> {
         }
         match unanswered_create(address, history.past()) {
             Ok(Of::ThisProcess) => Ok(None),
+            Ok(Of::ThisRun(Some(plan))) if plan.places != self.environment.places => {
+                Err(OTHER_PLACE.to_owned())
+            }
             Ok(Of::ThisRun(Some(plan))) => Ok(Some(plan)),
             Ok(Of::ThisRun(None)) => {
                 Err("the earlier create of it was not that of a stored plan".to_owned())
@@ -268,6 +271,10 @@ fn repeated_id(imports: &Imports) -> Option<(&String, &Imported)> {
 
 /// Why the ledger of another run is not enough.
 const OTHER_RUN: &str = "the earlier create of it was that of another run, whose place and providers may have been others \
+    (--import-existing imports it all the same)";
+
+/// Why the ledger of an earlier attempt is not enough.
+const OTHER_PLACE: &str = "the earlier create of it had other environment variables of providers, such as a region \
     (--import-existing imports it all the same)";
 
 /// The import ID of an object, if it is known exactly: by the error, by the planned values, or by both.

@@ -168,8 +168,8 @@ impl Recorder {
     }
 
     /// The tool has ended: this is the last state, which is stored at once.
-    fn end(&self, has_succeeded: bool) {
-        locked(&self.ledger).end(has_succeeded);
+    fn end(&self, has_succeeded: bool, state_saved: bool) {
+        locked(&self.ledger).end(has_succeeded, state_saved);
         self.changes.send_modify(|change| {
             *change = Change { number: change.number + 1, is_last: true };
         });
@@ -209,7 +209,8 @@ impl Run<'_> {
         let tool = self.report.tool.as_ref();
         let tool =
             tool.map(|tool| LedgerTool { name: tool.name.clone(), version: tool.version.clone() });
-        ledger.begin(plan, self.report.plan.as_ref(), tool);
+        let reviewed = (self.report.plan.as_ref(), self.environment.places);
+        ledger.begin(plan, reviewed, tool);
         let store = self.artifacts.clone().filter(Artifacts::takes_other_files);
         if let Some(artifacts) = &store {
             let stored = self.signals.or(artifacts.put_ledger(ledger.to_json())).await;
@@ -224,7 +225,7 @@ impl Run<'_> {
             // It may be stored all the same, and says by its end that the tool was not started.
             if let Some(error) = refused {
                 let recorder = Recorder::new((ledger, first), store)?;
-                recorder.end(false);
+                recorder.end(false, true);
                 self.ledger = Some(recorder);
                 return Err(error);
             }
@@ -320,7 +321,12 @@ impl Run<'_> {
     }
 
     /// Adds to the ledger how the tool has ended. `logged` is the length of the log before the apply.
-    pub(super) async fn end_ledger(&mut self, result: &Result<(), RunError>, logged: u64) {
+    pub(super) async fn end_ledger(
+        &mut self,
+        result: &Result<(), RunError>,
+        logged: u64,
+        state_saved: bool,
+    ) {
         let Some(recorder) = &mut self.ledger else { return };
         recorder.finish_reading().await;
         if result.is_err()
@@ -329,7 +335,7 @@ impl Run<'_> {
         {
             tracing::warn!("the ledger does not have the errors of the tool: {error}");
         }
-        recorder.end(result.is_ok());
+        recorder.end(result.is_ok(), state_saved);
     }
 
     /// Stores the last state of the ledger, if there is one.

@@ -20,7 +20,7 @@ const CLOCKS: SignedDuration = SignedDuration::from_mins(10);
 /// How many runs after a plan are searched for an apply of it, the newest first.
 const MAX_RUNS: usize = 500;
 /// How many of them at once.
-const PARALLEL: usize = 8;
+const PARALLEL: usize = 4;
 /// How long one upload may take while the tool works.
 const TIMEOUT: Duration = Duration::from_secs(20);
 

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use datastore_api::{Attempt, Name, RunKey, Sha256};
 use fs_err as fs;
 
+use crate::report::ledger::Ledger;
 use crate::report::{AppliedRecord, later_version};
-use crate::run::artifacts::APPLIED;
+use crate::run::artifacts::{APPLIED, LEDGER};
 use crate::run::push::MissingState;
 use crate::run::unsent::copies::read_copy;
 use crate::run::unsent::directory::{self, FAILED, Locking, SUMS, datastore_of};
@@ -80,10 +81,51 @@ pub(crate) fn records(
     killed: &[KilledApply],
     run: &RunKey,
 ) -> Vec<Result<KeptRecord, UnreadableRecord>> {
+    let (dirs, unread) = dirs_of_layer(state_home, scratch, killed, run);
+    let unread = unread.map(|error| Err(UnreadableRecord::in_scratch(&error)));
+    dirs.into_iter().filter_map(read).chain(unread).collect()
+}
+
+/// The kept ledgers of this layer for this datastore, as far as they can be read.
+pub(crate) fn ledgers(
+    state_home: Option<&Path>,
+    scratch: &Scratch,
+    killed: &[KilledApply],
+    run: &RunKey,
+    datastore: &url::Url,
+) -> Vec<Ledger> {
+    let ours = directory::recorded_url(datastore);
+    let (dirs, _) = dirs_of_layer(state_home, scratch, killed, run);
+    let dirs = dirs.iter().filter(|dir| datastore_of(dir).is_none_or(|theirs| theirs == ours));
+    let read = dirs.filter_map(|dir| {
+        let file = dir.join(LEDGER);
+        let json = match regular::unless_missing(regular::read(&file)) {
+            Ok(json) => json?,
+            Err(error) => {
+                tracing::warn!("the ledger of an earlier apply cannot be read: {error}");
+                return None;
+            }
+        };
+        let ledger = Ledger::parse(&json).inspect_err(|reason| {
+            let file = file.display();
+            tracing::warn!("the ledger of an earlier apply, {file}, cannot be read: {reason}");
+        });
+        ledger.ok().filter(|ledger| ledger.is_of_layer(run))
+    });
+    read.collect()
+}
+
+/// The directories of the layer's attempts, and the error for what could not be searched.
+fn dirs_of_layer(
+    state_home: Option<&Path>,
+    scratch: &Scratch,
+    killed: &[KilledApply],
+    run: &RunKey,
+) -> (Vec<PathBuf>, Option<io::Error>) {
     let layer = layer_id(run);
     let (mut left, unread) = match scratch.left_unsent(&layer) {
         Ok(left) => (left, None),
-        Err(error) => (Vec::new(), Some(Err(UnreadableRecord::in_scratch(&error)))),
+        Err(error) => (Vec::new(), Some(error)),
     };
     let killed = killed.iter().filter(|killed| killed.layer() == layer.trim());
     for dir in killed.filter_map(|killed| killed.left_unsent().ok().flatten()) {
@@ -91,8 +133,7 @@ pub(crate) fn records(
             left.push(dir);
         }
     }
-    let dirs = attempts(state_home, run).into_iter().chain(left);
-    dirs.filter_map(read).chain(unread).collect()
+    (attempts(state_home, run).into_iter().chain(left).collect(), unread)
 }
 
 /// The record of the apply of a plan that waits in the state home for this datastore.

@@ -378,7 +378,9 @@ impl Git<'_> {
     async fn commit(&self, name: &str) -> Result<String, CheckoutError> {
         let name = format!("{name}^{{commit}}");
         let program = program(self.dir, &["rev-parse", "--verify", "--quiet", &name], Vec::new());
-        let output = process::output(&program).await?;
+        let output = self.context.signals.or(process::output(&program)).await;
+        let output = output.map_err(CheckoutError::Stopped)?;
+        let output = output.map_err(|error| CheckoutError::Git { reason: error.to_string() })?;
         if !output.status.success() {
             return Err(no_such_revision(self.source));
         }

@@ -68,7 +68,7 @@ impl<'a> Verdict<'a> {
                 *unlisted.entry(block.class).or_default() += 1;
             }
         })?;
-        let verdict = Self::new(found.errors, unlisted, rules);
+        let verdict = Self::new(found.most_specific_first(), unlisted, rules);
         Ok(Self { is_cut, is_retryable: verdict.is_retryable && !is_cut, ..verdict })
     }
 

@@ -32,6 +32,8 @@ pub(crate) struct ApplyEnd {
     /// A line of the tool's says that the apply is complete.
     says_complete: bool,
     has_error: bool,
+    /// Terragrunt says that a signal has killed a tool of its own.
+    was_killed: bool,
     /// Whether the backend has refused the state.
     pub(crate) refusal: Option<Refusal>,
 }
@@ -49,6 +51,11 @@ impl ApplyEnd {
         self.says_complete && !self.has_error
     }
 
+    /// Whether a tool that has failed has ended by itself: then it says why.
+    pub(crate) fn has_failed_by_itself(self) -> bool {
+        self.has_error && !self.was_killed && self.refusal.is_none()
+    }
+
     /// A line without escape codes.
     fn line(&mut self, line: &str) {
         let text = Line::parse(line).text;
@@ -56,6 +63,7 @@ impl ApplyEnd {
             return;
         }
         self.says_complete |= says_complete(text);
+        self.was_killed |= text.contains("signal: killed");
         let message = text.strip_prefix("\u{2502} ").unwrap_or(text);
         let error = message.strip_prefix("Error: ");
         self.has_error |= error.is_some();
@@ -134,6 +142,22 @@ mod tests {
             "Apply complete! Resources: .\n".into(),
         ] {
             assert!(!read(&output).is_complete(), "{output}");
+        }
+    }
+
+    #[test]
+    fn tool_that_says_nothing_or_was_killed_has_not_failed_by_itself() {
+        for (output, by_itself) in [
+            ("\u{2502} Error: creating EC2 Instance: InsufficientInstanceCapacity\n", true),
+            ("Error: creating EC2 Instance: InsufficientInstanceCapacity\n", true),
+            ("a_b.c: Creating...\nKilled\n", false),
+            (
+                "Error: first try\n* Failed to execute \"terraform apply\" in .\n  signal: killed\n",
+                false,
+            ),
+            ("Error: Failed to save state\n", false),
+        ] {
+            assert_eq!(read(output).has_failed_by_itself(), by_itself, "{output}");
         }
     }
 

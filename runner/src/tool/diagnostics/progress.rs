@@ -1,7 +1,8 @@
 //! What an apply does to each resource, by the lines that the tool prints while it works.
 //!
 //! Only a line that begins with an address is the tool's own. What a provisioner prints follows the name of the provisioner,
-//! and after the first error, or the end of the apply, any text may follow: an error quotes what a program has printed.
+//! and after the first error, a warning at the end, or the end of the apply any text may follow: an error quotes what a program
+//! has printed.
 
 use serde::{Deserialize, Serialize};
 
@@ -76,13 +77,15 @@ pub(crate) struct Progress {
 pub(crate) struct ProgressReader {
     /// Terragrunt may run the tool again after an error.
     may_repeat: bool,
+    /// Whether something was changed: warnings come before that, or at the end.
+    has_changed: bool,
     has_ended: bool,
 }
 
 impl ProgressReader {
     /// A reader of the output of one program.
     pub(crate) fn new(is_terragrunt: bool) -> Self {
-        Self { may_repeat: is_terragrunt, has_ended: false }
+        Self { may_repeat: is_terragrunt, has_changed: false, has_ended: false }
     }
 
     /// Reads the next line.
@@ -98,23 +101,27 @@ impl ProgressReader {
         if line.text.starts_with('{') {
             return of_json(line.text, line.unit);
         }
-        if is_end(line.text) {
+        if is_end(line.text, self.has_changed) {
             self.has_ended = !self.may_repeat;
             return None;
         }
-        of_text(line.text, line.unit)
+        let progress = of_text(line.text, line.unit)?;
+        self.has_changed |= progress.action.changes();
+        Some(progress)
     }
 }
 
 /// Most lines are neither progress nor an end, and are not looked at any further.
 fn may_matter(raw: &str) -> bool {
-    ["...", " complete", "Error: ", "\"hook\""].iter().any(|text| raw.contains(text))
+    ["...", " complete", "Error: ", "Warning: ", "\"hook\""].iter().any(|text| raw.contains(text))
 }
 
 /// Whether the tool changes nothing after this line.
-fn is_end(text: &str) -> bool {
+fn is_end(text: &str, has_changed: bool) -> bool {
     let message = text.strip_prefix("\u{2502} ").unwrap_or(text);
-    ["Error: ", "Apply complete! ", "Destroy complete! "].iter().any(|end| message.starts_with(end))
+    let ends = ["Error: ", "Apply complete! ", "Destroy complete! "];
+    ends.iter().any(|end| message.starts_with(end))
+        || has_changed && message.starts_with("Warning: ")
 }
 
 /// `ADDRESS: Creating...`
@@ -464,8 +471,10 @@ mod tests {
             "\u{2502} Error: local-exec provisioner error",
             "\x1b[31m\u{2502}\x1b[0m \x1b[1m\x1b[31mError: \x1b[0mx",
             "Apply complete! Resources: 1 added, 0 changed, 0 destroyed.",
+            "Warning: Check block assertion failed",
         ] {
             let mut reader = ProgressReader::new(false);
+            assert_eq!(reader.line("Warning: Deprecated attribute"), None, "of the plan");
             assert!(reader.line("terraform_data.a: Creating...").is_some());
             assert_eq!(reader.line(end), None);
             assert_eq!(reader.line(forged), None, "{end}");

@@ -3,19 +3,21 @@
 
 use std::collections::BTreeMap;
 
+use datastore_api::Sha256;
 use fs_err as fs;
 
 use crate::process::redact::is_masked;
 use crate::process::text::clean;
 use crate::report::ledger::{Ledger, Resource, list};
 use crate::run::Run;
-use crate::run::apply::existing::evidence::{is_created, unanswered_create};
+use crate::run::apply::existing::evidence::{Creation, last_creation};
 use crate::run::apply::existing::state::ByAddress;
-use crate::run::apply::remainder::{Creation, creations};
+use crate::run::apply::remainder::{Creation as Planned, creations};
 use crate::run::artifacts::Artifacts;
 use crate::run::error::RunError;
 use crate::run::prepare::Prepared;
 use crate::run::step::found_lock::FoundLock;
+use crate::run::unsent;
 use crate::tool::diagnostics::{Action, type_of};
 
 /// An object that earlier applies may have left, and the state may lack.
@@ -27,59 +29,70 @@ struct Earlier<'a> {
     is_open: bool,
     /// It was to replace another one, which the state may still have.
     is_replacement: bool,
-    /// Of several states: it is not known which one it belongs to.
-    is_of_unit: bool,
     /// The ID that its creation has printed.
     id: Option<&'a str>,
 }
 
 impl<'a> Earlier<'a> {
-    /// `past`: all that was done at this address.
+    /// `past`: all that was done at this address, in one unit.
     fn of(address: &'a str, past: &[(&'a Resource, &'a Ledger)]) -> Option<Self> {
-        let resources = || past.iter().map(|(resource, _)| *resource);
-        let is_open = unanswered_create(address, past.iter().copied()).is_ok();
-        let is_left = is_open || is_created(resources());
         // A replacement that creates first ends with the deletion of the old object.
-        let is_current = |(resource, _): &&(&Resource, _)| resource.deposed.is_none();
-        let (last, ledger) = *past.iter().rfind(is_current).filter(|_| is_left)?;
-        let is_replacement = resources().any(|resource| resource.action == Action::Delete);
-        let (is_of_unit, id) = (last.unit.is_some(), last.id.as_deref());
-        Some(Self { address, ledger, is_open, is_replacement, is_of_unit, id })
+        let current = past.iter().filter(|(resource, _)| resource.deposed.is_none());
+        let (last, ledger) = *current.clone().next_back()?;
+        let is_open = match last_creation(current.map(|(resource, _)| *resource)) {
+            Creation::Open => true,
+            Creation::Completed => false,
+            // The object may exist, and be tainted: by a provisioner, or by a later step of its creation.
+            Creation::Failed if !ledger.is_state_saved() => false,
+            Creation::Failed | Creation::None => return None,
+        };
+        let is_replacement = past.iter().any(|(resource, _)| resource.action == Action::Delete);
+        Some(Self { address, ledger, is_open, is_replacement, id: last.id.as_deref() })
     }
 
-    /// Whether the state shows that the object was saved, or does not show that it was not. The state may have another object at
-    /// the address, which was to be replaced, or whose address has another secret.
+    /// Whether the state may lack it. What was saved may be at another address by now, or gone.
+    fn may_be_unsaved(&self) -> bool {
+        self.is_open || !self.ledger.is_state_saved()
+    }
+
+    /// Whether the state has it. It may have another object at the address, which was to be replaced, or whose address has another
+    /// secret.
     fn is_saved(&self, state: &ByAddress<'_>, is_replacement: bool) -> bool {
+        let may_have = || !is_replacement && state.may_have(self.address);
         match (self.is_open, self.id) {
-            (false, _) if self.is_of_unit => true,
             (false, Some(id)) => state.has(self.address, id),
-            (false, None) => state.may_have(self.address),
-            (true, _) => {
-                !is_replacement && !is_masked(self.address) && state.may_have(self.address)
-            }
+            (false, None) => may_have(),
+            (true, _) => !is_masked(self.address) && may_have(),
         }
     }
 }
 
 /// What may exist without being in the state.
 struct Left {
-    run: String,
+    /// The attempts that have it from the ledgers.
+    runs: String,
     names: String,
-    /// Whether the run may still work.
+    /// Whether one of them may still work.
     may_work: bool,
+    /// Why it is not known what the state has.
+    unread: Option<String>,
 }
 
 impl Left {
     fn of(earlier: &[Earlier<'_>]) -> Option<Self> {
         let names = list(earlier.iter().map(|of| clean(of.address)))?;
-        let run = earlier.last()?.ledger.name();
-        Some(Self { run, names, may_work: earlier.iter().any(|of| !of.ledger.has_ended()) })
+        let mut ledgers = earlier.iter().map(|of| of.ledger).collect::<Vec<_>>();
+        ledgers.sort_by_key(|ledger| ledger.started());
+        let mut runs = ledgers.iter().map(|ledger| ledger.name()).collect::<Vec<_>>();
+        runs.dedup();
+        let may_work = ledgers.iter().any(|ledger| !ledger.has_ended());
+        Some(Self { runs: list(runs.into_iter())?, names, may_work, unread: None })
     }
 
     /// What the run of a ledger may have created.
-    fn of_plan(creating: &[(&String, &Creation)], running: &Ledger) -> Option<Self> {
+    fn of_plan(creating: &[(&String, &Planned)], running: &Ledger) -> Option<Self> {
         let names = list(creating.iter().map(|(address, _)| clean(address)))?;
-        Some(Self { run: running.name(), names, may_work: true })
+        Some(Self { runs: running.name(), names, may_work: true, unread: None })
     }
 }
 
@@ -99,15 +112,17 @@ impl Run<'_> {
         let planned = self.report.planned;
         let plan = self.report.plan.as_ref().map(|plan| (plan.sha256, planned));
         let read = self.signals.or(artifacts.earlier_ledgers(plan)).await;
-        let mut ledgers = read.map_err(RunError::Stopped)?.map_err(RunError::Ledger)?;
+        let stored = read.map_err(RunError::Stopped)?.map_err(RunError::Ledger)?;
+        let mut ledgers = self.with_kept_ledgers(stored, plan.map(|(sha256, _)| sha256));
         ledgers.sort_by_key(Ledger::started);
-        let mut past = BTreeMap::<&str, Vec<_>>::new();
+        let mut past = BTreeMap::<_, Vec<_>>::new();
         for ledger in &ledgers {
             for resource in ledger.resources() {
-                past.entry(&resource.address).or_default().push((resource, ledger));
+                let place = (&*resource.address, &resource.unit);
+                past.entry(place).or_default().push((resource, ledger));
             }
         }
-        let earlier = past.iter().filter_map(|(address, past)| Earlier::of(address, past));
+        let earlier = past.iter().filter_map(|((address, _), past)| Earlier::of(address, past));
         let earlier = earlier.collect::<Vec<_>>();
         let running = ledgers.iter().rev().find(|ledger| !ledger.has_ended());
         if earlier.is_empty() && running.is_none() {
@@ -123,6 +138,25 @@ impl Run<'_> {
         }
     }
 
+    /// Adds the ledgers of the same order that earlier runs could not store.
+    fn with_kept_ledgers(&self, mut stored: Vec<Ledger>, plan: Option<Sha256>) -> Vec<Ledger> {
+        let (run, state_home) = (&self.job.run, self.environment.state_home.as_deref());
+        let Some(datastore) = self.datastore_url() else { return stored };
+        let mut kept = unsent::ledgers(state_home, self.scratch, &self.killed, run, datastore);
+        kept.retain(|ledger| match plan {
+            Some(plan) => ledger.has_reviewed(plan),
+            None => ledger.is_of_run(run),
+        });
+        for ledger in kept {
+            match stored.iter_mut().find(|stored| stored.is_same_attempt(&ledger)) {
+                Some(stored) if ledger.continues(stored) => *stored = ledger,
+                Some(_) => {}
+                None => stored.push(ledger),
+            }
+        }
+        stored
+    }
+
     async fn refuse_creates(&mut self, prepared: &Prepared, left: Left) -> RunError {
         let (order, next) = match (&self.report.plan, self.job.pod) {
             (Some(_), _) => ("plan", "then plan again"),
@@ -130,30 +164,31 @@ impl Run<'_> {
             (None, false) => ("run", "then run again with --again"),
         };
         let lock = if left.may_work { self.find_lock(prepared).await } else { FoundLock::Unknown };
-        let Left { run, names, .. } = left;
-        RunError::EarlierCreates { run, order, names, next, lock: lock.into() }
+        let Left { runs, names, unread, .. } = left;
+        let unread = unread.map(|reason| format!("; what the state has is not known: {reason}"));
+        let unread = unread.unwrap_or_default();
+        RunError::EarlierCreates { runs, order, names, unread, next, lock: lock.into() }
     }
 
-    /// What an apply without a stored plan would create again. In a state that cannot be searched, what was created is presumed to
-    /// be.
+    /// What an apply without a stored plan would create again.
     async fn left_of_run(
         &mut self,
         prepared: &Prepared,
         mut earlier: Vec<Earlier<'_>>,
     ) -> Result<Option<Left>, RunError> {
-        if !earlier.is_empty() {
-            match self.objects(prepared).await? {
-                Ok(state) => {
-                    let state = state.by_address(|text| self.environment.redaction.text(text));
-                    earlier.retain(|of| !of.is_saved(&state, of.is_replacement));
-                }
-                Err(reason) => {
-                    warn_of_unread(&reason);
-                    earlier.retain(|of| of.is_open);
-                }
-            }
+        earlier.retain(Earlier::may_be_unsaved);
+        if earlier.is_empty() {
+            return Ok(None);
         }
-        Ok(Left::of(&earlier))
+        let unread = match self.objects(prepared).await? {
+            Ok(state) => {
+                let state = state.by_address(|text| self.environment.redaction.text(text));
+                earlier.retain(|of| !of.is_saved(&state, of.is_replacement));
+                None
+            }
+            Err(reason) => Some(reason),
+        };
+        Ok(Left::of(&earlier).map(|left| Left { unread, ..left }))
     }
 
     /// What a stored plan would create again, and make twice. If its state is still that of the plan, nothing was saved. Else the tool
@@ -175,7 +210,10 @@ impl Run<'_> {
         earlier.retain(|of| of_plan(of.address).is_none_or(|creation| !creation.has_id));
         let mut creating = creations.iter().filter(|_| running.is_some()).collect::<Vec<_>>();
         creating.retain(|(_, creation)| !creation.has_id);
-        let is_empty = earlier.is_empty() && creating.is_empty();
+        if self.planned_state.is_none() {
+            earlier.retain(Earlier::may_be_unsaved);
+        }
+        let (is_empty, mut unread) = (earlier.is_empty() && creating.is_empty(), None);
         if self.planned_state.is_none() && !is_empty {
             match self.objects(prepared).await? {
                 Ok(state) => {
@@ -186,29 +224,21 @@ impl Run<'_> {
                     creating
                         .retain(|(address, creation)| !creation.is_new || !state.may_have(address));
                 }
-                Err(reason) => {
-                    warn_of_unread(&reason);
-                    earlier.retain(|of| of.is_open);
-                }
+                Err(reason) => unread = Some(reason),
             }
         }
-        Ok(Left::of(&earlier).or_else(|| Left::of_plan(&creating, running?)))
+        let left = Left::of(&earlier).or_else(|| Left::of_plan(&creating, running?));
+        Ok(left.map(|left| Left { unread, ..left }))
     }
 
     /// By their addresses as a ledger has them.
-    fn masked(&self, creations: BTreeMap<String, Creation>) -> BTreeMap<String, Creation> {
-        let mut masked = BTreeMap::<String, Creation>::new();
-        for (address, Creation { has_id, is_new }) in creations {
+    fn masked(&self, creations: BTreeMap<String, Planned>) -> BTreeMap<String, Planned> {
+        let mut masked = BTreeMap::<String, Planned>::new();
+        for (address, Planned { has_id, is_new }) in creations {
             let address = self.environment.redaction.text(&address);
-            let same = masked.entry(address).or_insert(Creation { has_id, is_new });
+            let same = masked.entry(address).or_insert(Planned { has_id, is_new });
             (same.has_id, same.is_new) = (same.has_id && has_id, same.is_new && is_new);
         }
         masked
     }
-}
-
-fn warn_of_unread(reason: &str) {
-    tracing::warn!(
-        "it is not known whether the state has what an earlier apply has created, and it is presumed to: {reason}"
-    );
 }

@@ -35,10 +35,31 @@ pub(super) fn unanswered_create<'a, T>(
     found.ok_or(NO_CREATE)
 }
 
-/// Whether the last thing that was done to an address was to create an object.
-pub(super) fn is_created<'a>(past: impl Iterator<Item = &'a Resource>) -> bool {
-    let last = past.filter(|resource| resource.deposed.is_none()).last();
-    last.is_some_and(|last| last.action == Action::Create && last.state == State::Completed)
+/// How the last creation at an address has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Creation {
+    /// There was none, or its object was changed or deleted since, or was someone else's.
+    None,
+    /// Without an answer.
+    Open,
+    /// With an error that is an answer.
+    Failed,
+    Completed,
+}
+
+/// How the last creation at an address has ended, of which `past` has everything but deposed objects. An error with an answer leaves open
+/// how an earlier one has ended.
+pub(super) fn last_creation<'a>(past: impl Iterator<Item = &'a Resource>) -> Creation {
+    past.fold(Creation::None, |before, resource| match (resource.action, resource.state) {
+        (Action::Create, State::Completed) => Creation::Completed,
+        (Action::Create, State::Failed) if !resource.unanswered => match before {
+            Creation::Open => Creation::Open,
+            _ if resource.class.as_deref() == Some("already_exists") => Creation::None,
+            _ => Creation::Failed,
+        },
+        (Action::Create, _) => Creation::Open,
+        _ => Creation::None,
+    })
 }
 
 #[cfg(test)]
@@ -51,6 +72,33 @@ mod tests {
             "class": class, "unanswered": unanswered,
         });
         serde_json::from_value(json).unwrap()
+    }
+
+    #[test]
+    fn last_creation_may_be_open_failed_or_complete() {
+        let created = || entry("create", "completed", None, false);
+        let deleted = || entry("delete", "completed", None, false);
+        let killed = || entry("create", "started", None, false);
+        let reset = || entry("create", "failed", Some("transient"), true);
+        let failed = || entry("create", "failed", Some("unknown"), false);
+        let existed = || entry("create", "failed", Some("already_exists"), false);
+        for (past, expected) in [
+            (vec![], Creation::None),
+            (vec![created()], Creation::Completed),
+            (vec![created(), deleted()], Creation::None),
+            (vec![created(), entry("update", "completed", None, false)], Creation::None),
+            (vec![deleted(), killed()], Creation::Open),
+            (vec![reset()], Creation::Open),
+            (vec![reset(), failed()], Creation::Open),
+            (vec![killed(), existed()], Creation::Open),
+            (vec![existed(), killed()], Creation::Open),
+            (vec![killed(), created()], Creation::Completed),
+            (vec![failed()], Creation::Failed),
+            (vec![created(), failed()], Creation::Failed),
+            (vec![existed()], Creation::None),
+        ] {
+            assert_eq!(last_creation(past.iter()), expected, "{past:?}");
+        }
     }
 
     #[test]

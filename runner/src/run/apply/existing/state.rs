@@ -90,10 +90,9 @@ impl Objects {
 
     /// The objects by their addresses, after a function of these.
     pub(super) fn by_address(&self, written: impl Fn(&str) -> String) -> ByAddress<'_> {
-        let is_quoted = |c: char| !c.is_ascii_alphanumeric() && !"_-./:@, []\"".contains(c);
         let mut found = ByAddress::default();
         for (resource, index, instance) in self.instances() {
-            if index.contains(is_quoted) {
+            if is_quoted(&index) {
                 found.quoted.insert(written(&resource));
             }
             let address = written(&format!("{resource}{index}"));
@@ -127,7 +126,7 @@ impl Objects {
 #[derive(Debug, Default)]
 pub(super) struct ByAddress<'s> {
     objects: HashMap<String, Vec<&'s Instance>>,
-    /// Resources with keys that the tool may quote in another way.
+    /// Resources with keys that the tool may write in another way.
     quoted: HashSet<String>,
 }
 
@@ -145,9 +144,19 @@ impl ByAddress<'_> {
     }
 
     fn may_be_quoted(&self, address: &str) -> bool {
+        if !is_quoted(address) {
+            return false;
+        }
         let mut resources = address.match_indices('[').map(|(at, _)| &address[..at]);
         resources.any(|resource| self.quoted.contains(resource))
     }
+}
+
+/// Whether versions of the tool write this in different ways: other than JSON, they escape what cannot be printed and, since
+/// 0.15, templates.
+fn is_quoted(text: &str) -> bool {
+    let is_plain = |c: char| c.is_alphanumeric() || c.is_ascii_graphic() || c == ' ';
+    !text.chars().all(is_plain) || ["\\", "${", "%{"].iter().any(|part| text.contains(part))
 }
 
 /// A type without the version of its API: `kubernetes_secret_v1` is another name of `kubernetes_secret`.
@@ -210,7 +219,7 @@ mod tests {
                 {"attributes": {"id": "/subscriptions/S/resourceGroups/G"}}]},
             {"module": "module.m[\"k\"]", "mode": "managed", "type": "a_b", "name": "c", "instances": [
                 {"index_key": "l", "attributes": {"id": "i"}}, {"index_key": 0, "attributes": {"id": "j"}},
-                {"index_key": "<m>", "attributes": {"id": "h"}}]},
+                {"index_key": "<m>", "attributes": {"id": "h"}}, {"index_key": "${x}", "attributes": {"id": "f"}}]},
             {"mode": "managed", "type": "a_b", "name": "d", "instances": [
                 {"deposed": "0a1b2c3d", "attributes": {"id": "g"}}]}
         ]}"#;
@@ -266,7 +275,10 @@ mod tests {
             ("a_b.c", false),
             ("module.m[\"k\"].a_b.c[\"l\"]", true),
             ("module.m[\"k\"].a_b.c[0]", true),
-            ("module.m[\"k\"].a_b.c[\"\\u003cm>\"]", true),
+            ("module.m[\"k\"].a_b.c[\"<m>\"]", true),
+            ("module.m[\"k\"].a_b.c[\"*.m\"]", false),
+            ("module.m[\"k\"].a_b.c[\"$${x}\"]", true),
+            ("module.m[\"k\"].a_b.c[\"$${y}\"]", true),
             ("module.m[\"k\"].a_b.c", false),
         ] {
             assert_eq!(objects.may_have_at(address), may_have, "{address}");
@@ -274,8 +286,9 @@ mod tests {
         let masked = objects.by_address(|address| address.replace("iam_role", "***"));
         assert!(masked.may_have("aws_***.a") && !masked.may_have("aws_iam_role.a"));
         assert!(masked.has("aws_***.a", "x") && !masked.has("aws_***.a", "z"));
-        // The tool may quote another key of this resource in another way.
         assert!(masked.has("module.m[\"k\"].a_b.c[0]", "j"));
-        assert!(masked.has("module.m[\"k\"].a_b.c[0]", "z"));
+        assert!(!masked.has("module.m[\"k\"].a_b.c[0]", "z"));
+        // The tool may write this key of the resource in another way.
+        assert!(masked.has("module.m[\"k\"].a_b.c[\"$${x}\"]", "z"));
     }
 }

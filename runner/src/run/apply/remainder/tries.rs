@@ -17,6 +17,7 @@ use crate::run::error::RunError;
 use crate::run::prepare::Prepared;
 use crate::source::states::PushRecord;
 use crate::tool::argv::{PlanOptions, Tool};
+use crate::tool::diagnostics::ApplyEnd;
 
 /// What the tries of an apply share.
 pub(in crate::run::apply) struct Applying<'a> {
@@ -186,14 +187,30 @@ impl Run<'_> {
         };
         self.begin_ledger(prepared, step.sha256, number == 1).await?;
         let result = self.step_with_mirror_fallback(prepared, "apply", program).await;
-        self.end_ledger(&result, logged).await;
-        let result = result.map_err(|error| self.explain_plan_file(error, prepared.installed.tool));
         let Applying { places, record, .. } = applying;
-        let workspace = &prepared.workspace;
         let written = (*places, logged);
-        let kept = self.keep_errored_states(result.is_err(), workspace, record.clone(), written)?;
-        let Some(errored) = kept else { return result };
+        let workspace = &prepared.workspace;
+        let kept = self.keep_errored_states(result.is_err(), workspace, record.clone(), written);
+        let state_saved = self.has_ended_by_itself(&result, logged) && matches!(kept, Ok(None));
+        self.end_ledger(&result, logged, state_saved).await;
+        let result = result.map_err(|error| self.explain_plan_file(error, prepared.installed.tool));
+        let Some(errored) = kept? else { return result };
         Box::pin(self.rescue(prepared, errored, result)).await
+    }
+
+    /// Whether the tool of an apply has ended by itself, or was not started. A wrapper may hide that it was killed: a tool that has
+    /// failed by itself has the exit code of a failure, and says why.
+    fn has_ended_by_itself(&self, result: &Result<(), RunError>, logged: u64) -> bool {
+        let has_failed = || {
+            let says_why = self.apply_end(logged).is_ok_and(ApplyEnd::has_failed_by_itself);
+            self.report.last_exit("apply") == Some(1) && says_why
+        };
+        match result {
+            Ok(()) | Err(RunError::Stopped(_)) => true,
+            Err(RunError::Tool { .. } | RunError::StoppedStep { .. }) => has_failed(),
+            Err(RunError::TimedOut { end, .. }) => !end.is_killed() && has_failed(),
+            Err(_) => false,
+        }
     }
 
     /// Adds a try that has ended to the report.
