@@ -34,11 +34,11 @@ async fn apply_that_takes_too_long_is_stopped_in_good_order() {
     let datastore = TestDatastore::memory().await;
     let sandbox = Sandbox::new(RUNNER);
     sandbox.write("main.tf", HANGING);
-    let args = ["apply", "--no-plan", "--name", "x", "--run", "r", "--step-timeout", "4s"];
+    let args = ["apply", "--no-plan", "--name", "x", "--run", "r", "--step-timeout", "10s"];
     let ended = sandbox.run_with(&datastore.url, &args);
     assert_eq!(ended.code, 11, "{}{}", ended.stdout, ended.stderr);
     for words in [
-        "terraform apply took longer than 4s (--step-timeout) and was stopped; its last output is `terraform_data.slow",
+        "terraform apply took longer than 10s (--step-timeout) and was stopped; its last output is `terraform_data.slow",
         "next: the apply has ended early",
     ] {
         assert!(ended.stderr.contains(words), "{words}: {}", ended.stderr);
@@ -50,7 +50,7 @@ async fn apply_that_takes_too_long_is_stopped_in_good_order() {
         (&report["outcome"], &report["exit"], &report["class"], &report["state_lock"]),
         (&"failed".into(), &11.into(), &"timeout".into(), &"free".into())
     );
-    assert!(stored.log(0).await.contains("took longer than 4s"));
+    assert!(stored.log(0).await.contains("took longer than 10s"));
 }
 
 /// Terraform prints `Still creating...` every 10 s.
@@ -58,9 +58,9 @@ async fn apply_that_takes_too_long_is_stopped_in_good_order() {
 fn apply_that_only_waits_is_stopped_on_request() {
     let sandbox = Sandbox::new(RUNNER);
     sandbox.write("main.tf", HANGING);
-    let ended = sandbox.run(&["apply", "--no-plan", "--idle-timeout", "12s"]);
+    let ended = sandbox.run(&["apply", "--no-plan", "--idle-timeout", "20s"]);
     assert_eq!(ended.code, 11, "{}{}", ended.stdout, ended.stderr);
-    let reason = "terraform apply made no progress for 12s (--idle-timeout) and was stopped; its last output is \
+    let reason = "terraform apply made no progress for 20s (--idle-timeout) and was stopped; its last output is \
                   `terraform_data.slow: Still creating... [";
     assert!(ended.stderr.contains(reason), "{}", ended.stderr);
     assert_saved(&sandbox, &ended.stdout);

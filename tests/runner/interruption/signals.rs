@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use support::{Fault, FaultyDatastore, Sandbox, Started, TestDatastore, eventually};
+use support::{Fault, FaultyDatastore, Sandbox, Started, TestDatastore, eventually, has_ended};
 
 use crate::stored_run::StoredRun;
 use crate::{RUNNER, json};
@@ -143,10 +143,7 @@ async fn tool_and_children_are_killed_after_the_grace_period() {
     }
     assert!(asked.elapsed() >= Duration::from_millis(300));
     let pid = std::fs::read_to_string(&child).unwrap();
-    let process = format!("/proc/{}/stat", pid.trim());
-    eventually("the child is gone", || {
-        std::fs::read_to_string(&process).map_or(true, |stat| stat.contains(") Z "))
-    });
+    eventually("the child is gone", || has_ended(&pid));
     let report = StoredRun::new(&datastore, "default", "x", "r").artifact("run.json", 0).await;
     assert_eq!(json(&report)["state_lock"], "unknown");
 }

@@ -90,7 +90,7 @@ async fn arguments_of_every_command_reach_only_the_commands_of_the_user() {
     assert_eq!(run(&["plan", "--detailed-exitcode"]).code, 0);
 }
 
-/// A wrapper hides that its tool is killed at the signal.
+/// A wrapper hides that its tool is killed at the signal, which only the wrapper gets.
 #[tokio::test(flavor = "multi_thread")]
 async fn tool_that_crashes_after_a_signal_has_not_saved_its_state() {
     for code in ["0", "1", "11"] {
@@ -106,7 +106,7 @@ async fn tool_that_crashes_after_a_signal_has_not_saved_its_state() {
         let terraform = support::on_path("terraform").unwrap().display().to_string();
         let wrapper = r#"#!/bin/sh
 case "$1" in apply) ;; *) exec TOOL "$@";; esac
-TOOL "$@" & pid=$!
+setsid TOOL "$@" & pid=$!
 trap 'kill -9 $pid; exit CODE' INT
 wait $pid
 "#;

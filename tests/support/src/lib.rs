@@ -20,7 +20,9 @@ pub use crate::fake_cluster::FakeCluster;
 pub use crate::fake_token_reviews::{FakeTokenReviews, TokenReviewFault};
 pub use crate::faulty_datastore::{Fault, FaultyDatastore};
 pub use crate::release_mirror::{MirrorFault, MirroredTool, ReleaseMirror};
-pub use crate::sandbox::{Ended, Sandbox, Started, eventually, executable, on_path, wait_for};
+pub use crate::sandbox::{
+    Ended, Sandbox, Started, eventually, executable, has_ended, on_path, wait_for,
+};
 pub use crate::tls::{Proxy, Resetting, TlsFront};
 
 /// A file or folder of `../shared/data`, which holds facts that the project does not ship: real signatures, lists of

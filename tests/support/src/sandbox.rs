@@ -195,6 +195,8 @@ impl Started {
 
     /// Kills it and all its descendants at once, as the end of a pod does.
     pub fn kill_all(&self) {
+        // Between two kills, a descendant would get SIGINT because its parent has died, and save its state.
+        self.signal_all("STOP");
         self.signal_all("KILL");
     }
 
@@ -254,6 +256,13 @@ fn descendants(pid: u32) -> Vec<u32> {
         at += 1;
     }
     found
+}
+
+/// Whether the process with this number has ended. Nobody may have read its exit status (proc(5)): the first process of a
+/// container need not.
+pub fn has_ended(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
+    stat.map_or(true, |stat| stat.contains(") Z "))
 }
 
 /// Writes an executable file.
