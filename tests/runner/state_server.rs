@@ -48,8 +48,9 @@ impl StateServer {
         let ours = server.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
+                let ours = ours.clone();
                 // A client that leaves is no error.
-                let _answered = ours.answer(stream);
+                std::thread::spawn(move || ours.answer(stream));
             }
         });
         (server, address)
@@ -74,7 +75,9 @@ impl StateServer {
         let (mut method, mut len) = (String::new(), 0);
         for index in 0.. {
             let mut line = String::new();
-            reader.read_line(&mut line)?;
+            if reader.read_line(&mut line)? == 0 {
+                return Ok(());
+            }
             if index == 0 {
                 method.extend(line.split(' ').next());
             }
@@ -118,10 +121,11 @@ impl Contents {
                 self.lock = None;
                 (200, Vec::new())
             }
-            _ => {
+            ("POST", _) => {
                 self.state = Some(body);
                 (200, Vec::new())
             }
+            _ => (405, Vec::new()),
         }
     }
 }

@@ -44,7 +44,7 @@ pub(crate) struct Ledger {
     /// When the tool had ended. Missing while it runs, and if the runner was killed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ended: Option<Timestamp>,
-    /// Whether the tool has ended by itself, and has not said that it could not save the state, in each try.
+    /// Whether the tool has ended by itself, and the backend has its state, in each try.
     #[serde(default)]
     state_saved: bool,
     /// The same of the tries before.
@@ -392,6 +392,11 @@ impl Ledger {
         }
         self.leave_unanswered();
         self.ended = Some(now());
+    }
+
+    /// The runner has pushed the state of the last try.
+    pub(crate) fn set_state_saved(&mut self) {
+        self.state_saved = self.saved_before;
     }
 
     /// Whether the state has what the tool has done, as far as it has said so.

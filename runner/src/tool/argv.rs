@@ -139,9 +139,8 @@ impl Tool<'_> {
         if self.terragrunt.is_none_or(|terragrunt| is_before(&terragrunt.version, RUN)) {
             return self.own("untaint", &options);
         }
-        let without = COMMON_ARGS;
         let run = self.program("run", true, &["--", "untaint", "-no-color"]);
-        let mut program = Program { without, ..run };
+        let mut program = Program { without: COMMON_ARGS, ..run };
         program.args.extend(options.map(OsString::from));
         program
     }

@@ -5,7 +5,9 @@
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use support::{Ended, Fault, FaultyDatastore, Sandbox, Started, TestDatastore, eventually};
+use support::{
+    Ended, Fault, FaultyDatastore, Sandbox, Started, TestDatastore, eventually, has_ended,
+};
 
 use crate::run::apply_once::unsent;
 use crate::state_server::StateServer;
@@ -98,7 +100,12 @@ resource "terraform_data" "o" {
     fn disturb(&self, runner: &Started, disturbance: Disturbance) {
         match disturbance {
             Disturbance::Term => runner.signal("TERM"),
-            Disturbance::Kill => runner.signal("KILL"),
+            Disturbance::Kill => {
+                let processes = runner.processes();
+                runner.signal("KILL");
+                let tool = &processes[1..];
+                eventually("the tool has ended", || tool.iter().all(|pid| has_ended(*pid)));
+            }
             Disturbance::KillAll => runner.kill_all(),
             Disturbance::Stop => {
                 runner.signal("STOP");

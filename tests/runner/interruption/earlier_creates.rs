@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use support::{Ended, Fault, FaultyDatastore, Sandbox, Started, TestDatastore, eventually};
+use support::{
+    Ended, Fault, FaultyDatastore, Sandbox, Started, TestDatastore, eventually, wait_for,
+};
 use url::Url;
 
+use super::orphaned_tool::works_in;
 use crate::RUNNER;
 use crate::state_server::StateServer;
 use crate::stored_run::StoredRun;
@@ -66,10 +69,11 @@ impl Layer {
     }
 
     /// Kills an apply while it creates. The backend forgets its lock.
-    pub(super) fn killed(&self, datastore: &Url, args: &[&str]) {
-        let runner = self.creating(datastore, args);
-        // The ledger is stored within a second.
-        std::thread::sleep(Duration::from_secs(2));
+    pub(super) async fn killed(&self, datastore: &TestDatastore, args: &[&str]) {
+        let run = args[args.iter().position(|arg| *arg == "--run").unwrap() + 1];
+        let before = open_creations(datastore, run).await;
+        let runner = self.creating(&datastore.url, args);
+        ledger_is_stored(datastore, run, before).await;
         runner.kill_all();
         runner.wait();
         self.release();
@@ -101,11 +105,32 @@ impl Layer {
     pub(super) fn refused(&self, datastore: &Url, args: &[&str], words: &[&str]) {
         let before = self.created();
         let ended = self.run_elsewhere(datastore, args);
+        // A probe of the lock may outlive its run.
+        eventually("nothing works there", || !works_in(&self.sandbox.work()));
         assert_eq!((ended.code, self.created()), (9, before), "{args:?}: {}", ended.stderr);
         for words in [words, &["terraform_data.a may exist, and would be created again"]].concat() {
             assert!(ended.stderr.contains(words), "{words}: {}", ended.stderr);
         }
     }
+}
+
+/// How many creations the stored ledgers of the first two attempts of a run have that have not ended.
+async fn open_creations(datastore: &TestDatastore, run: &str) -> usize {
+    let (stored, mut count) = (StoredRun::new(datastore, "default", "x", run), 0);
+    for attempt in 0..2 {
+        let query = format!("attempt={attempt}&name=ledger.json");
+        if let Some(ledger) = stored.get("artifacts", &query).await {
+            let resources = crate::json(&ledger)["resources"].as_array().unwrap().clone();
+            count += resources.iter().filter(|resource| resource["state"] == "started").count();
+        }
+    }
+    count
+}
+
+/// Waits until the ledgers of a run have more open creations than before.
+async fn ledger_is_stored(datastore: &TestDatastore, run: &str, before: usize) {
+    let find = async || (open_creations(datastore, run).await > before).then_some(());
+    wait_for("the ledger is stored", find).await;
 }
 
 /// The state is that of before, so the plan is not stale.
@@ -114,13 +139,13 @@ async fn apply_that_was_killed_in_a_creation_is_not_made_again() {
     let datastore = TestDatastore::memory().await;
     let (url, layer) = (&datastore.url, Layer::new());
     layer.planned(url, &["--run", "p"]);
-    layer.killed(url, &["apply", "--run", "a", "--plan", "p"]);
+    layer.killed(&datastore, &["apply", "--run", "a", "--plan", "p"]).await;
     // The last one is the run that has made the plan.
     for run in ["a", "b", "p"] {
         let words = ["an apply of this plan (a/0)", "then plan again"];
         layer.refused(url, &["apply", "--run", run, "--plan", "p"], &words);
     }
-    layer.killed(url, &UNPLANNED);
+    layer.killed(&datastore, &UNPLANNED).await;
     layer.refused(url, &UNPLANNED, &["an apply of this run (u/0)", "then run again with --again"]);
     let ended = layer.run(url, &[&UNPLANNED[..], &["--again"]].concat());
     assert_eq!(ended.code, 0, "{}", ended.stderr);
@@ -133,7 +158,7 @@ async fn killed_apply_is_found_behind_many_later_runs() {
     let datastore = TestDatastore::memory().await;
     let (url, layer) = (&datastore.url, Layer::new());
     layer.planned(url, &["--run", "p"]);
-    layer.killed(url, &["apply", "--run", "a", "--plan", "p"]);
+    layer.killed(&datastore, &["apply", "--run", "a", "--plan", "p"]).await;
     for i in 0..60 {
         let run = format!("drift-{i}");
         StoredRun::new(&datastore, "default", "x", &run).put_log(0, b"log".to_vec()).await;
@@ -192,7 +217,7 @@ async fn apply_that_still_works_is_no_killed_one() {
     let (url, layer) = (&datastore.url, Layer::new());
     layer.planned(url, &["--run", "p"]);
     let runner = layer.creating(url, &["apply", "--run", "a", "--plan", "p"]);
-    std::thread::sleep(Duration::from_secs(2));
+    ledger_is_stored(&datastore, "a", 0).await;
     let ended = layer.run_elsewhere(url, &["apply", "--run", "b", "--plan", "p"]);
     assert_eq!((ended.code, layer.created()), (4, 1), "{}", ended.stderr);
     for words in ["the state is locked", "if it still works, wait"] {
@@ -256,7 +281,7 @@ async fn replacement_that_was_not_saved_is_not_made_again() {
         let (url, layer) = (&datastore.url, Layer::with(code));
         assert_eq!(layer.run(url, &["apply", "--no-plan", "--run", "first"]).code, 0);
         layer.planned(url, &[&["--run", "p"], &replace[..]].concat());
-        layer.killed(url, &["apply", "--run", "a", "--plan", "p"]);
+        layer.killed(&datastore, &["apply", "--run", "a", "--plan", "p"]).await;
         layer.refused(url, &["apply", "--run", "b", "--plan", "p"], &["(a/0)"]);
 
         // Complete, and not saved.

@@ -156,6 +156,7 @@ fn kill_at(sandbox: &Sandbox, datastore: &TestDatastore, args: &[&str]) {
     assert_eq!(runner.wait().code, -1);
     // The tool is asked to stop when its runner is killed.
     let tool = std::fs::read_to_string(sandbox.path("at")).unwrap();
-    eventually("the tool has ended", || has_ended(&tool));
+    let tool = tool.trim().parse().unwrap();
+    eventually("the tool has ended", || has_ended(tool));
     std::fs::remove_file(sandbox.path("wait")).unwrap();
 }

@@ -104,11 +104,11 @@ fn hanging_probe_is_interrupted_once_and_not_killed() {
     assert_eq!(ended.code, 1, "{}", ended.stderr);
     assert!(started.elapsed() < Duration::from_secs(40), "{:?}", started.elapsed());
     assert_eq!(state_lock(&sandbox), "unknown");
-    let pid = std::fs::read_to_string(pid).unwrap();
-    assert!(!has_ended(&pid), "it was killed");
+    let pid = std::fs::read_to_string(pid).unwrap().trim().parse().unwrap();
+    assert!(!has_ended(pid), "it was killed");
     assert_eq!(std::fs::read_to_string(heard).unwrap(), "INT\n");
     std::fs::write(go, "").unwrap();
-    eventually("it has ended", || has_ended(&pid));
+    eventually("it has ended", || has_ended(pid));
 }
 
 #[test]

@@ -72,7 +72,7 @@ fn known(sandbox: &Sandbox) -> Vec<u64> {
 }
 
 /// Whether a process works in this directory (proc(5)).
-fn works_in(dir: &Path) -> bool {
+pub(super) fn works_in(dir: &Path) -> bool {
     let processes = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     processes.into_iter().any(|process| {
         let cwd = std::fs::read_link(process.path().join("cwd"));

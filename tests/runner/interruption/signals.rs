@@ -143,7 +143,8 @@ async fn tool_and_children_are_killed_after_the_grace_period() {
     }
     assert!(asked.elapsed() >= Duration::from_millis(300));
     let pid = std::fs::read_to_string(&child).unwrap();
-    eventually("the child is gone", || has_ended(&pid));
+    let pid = pid.trim().parse().unwrap();
+    eventually("the child is gone", || has_ended(pid));
     let report = StoredRun::new(&datastore, "default", "x", "r").artifact("run.json", 0).await;
     assert_eq!(json(&report)["state_lock"], "unknown");
 }

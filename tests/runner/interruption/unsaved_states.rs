@@ -25,25 +25,27 @@ async fn killed_creation_is_found_beside_an_object_with_an_unusual_key() {
         layer.sandbox.write("keys", unusual);
         assert_eq!(layer.run(url, &["apply", "--no-plan", "--run", "first"]).code, 0);
         layer.sandbox.write("keys", &format!("{unusual},new"));
-        layer.killed(url, &UNPLANNED);
+        layer.killed(&datastore, &UNPLANNED).await;
         let ended = layer.run_elsewhere(url, &UNPLANNED);
         assert_eq!((ended.code, layer.created()), (9, 2), "{}", ended.stderr);
         assert!(ended.stderr.contains("terraform_data.a[\"new\"] may exist"), "{}", ended.stderr);
     }
 }
 
-/// By then the object has another address, or belongs to nobody.
+/// By then the object has another address, or belongs to nobody. The runner has pushed a state that was refused once.
 #[tokio::test(flavor = "multi_thread")]
 async fn saved_object_that_was_moved_or_forgotten_is_no_reason_to_refuse() {
     let main = "resource \"terraform_data\" \"x\" {}\n";
     let failing = "resource \"terraform_data\" \"z\" {\n  provisioner \"local-exec\" {\n    command = \"[ -e works ]\"\n  }\n}\n";
-    for change in [
+    let changes = [
         "resource \"terraform_data\" \"y\" {}\nmoved {\n  from = terraform_data.x\n  to = terraform_data.y\n}\n",
         "removed {\n  from = terraform_data.x\n  lifecycle {\n    destroy = false\n  }\n}\n",
-    ] {
+    ];
+    for (change, refusals) in [(changes[0], 0), (changes[1], 0), (changes[0], 1)] {
         let datastore = TestDatastore::memory().await;
         let (url, layer) = (&datastore.url, Layer::new());
         layer.sandbox.write("more.tf", &format!("{main}{failing}"));
+        layer.states.refuse("POST", 503, refusals);
         assert_eq!(layer.run(url, &UNPLANNED).code, 1);
         layer.sandbox.write("more.tf", &format!("{change}{failing}"));
         assert_eq!(layer.run(url, &UNPLANNED).code, 1);
@@ -139,9 +141,9 @@ async fn message_names_each_run_that_may_have_created_something() {
     let datastore = TestDatastore::memory().await;
     let (url, layer) = (&datastore.url, Layer::with(keys));
     layer.sandbox.write("keys", "b");
-    layer.killed(url, &UNPLANNED);
+    layer.killed(&datastore, &UNPLANNED).await;
     layer.sandbox.write("keys", "a");
-    layer.killed(url, &[&UNPLANNED[..], &["--again"]].concat());
+    layer.killed(&datastore, &[&UNPLANNED[..], &["--again"]].concat()).await;
     let ended = layer.run_elsewhere(url, &UNPLANNED);
     assert_eq!(ended.code, 9, "{}", ended.stderr);
     let words = "an apply of this run (u/0, u/1) has started";
@@ -162,7 +164,7 @@ async fn ledger_that_was_kept_counts_like_a_stored_one() {
         let ended = layer.kill_tool(runner);
         assert_eq!(ended.code, 1, "{}", ended.stderr);
         failing.set_faults(Vec::new());
-        let ended = layer.run(&failing.url, &order);
+        let ended = layer.run(&failing.url, &[&UNPLANNED[..], more].concat());
         assert_eq!((ended.code, layer.created()), (9, 1), "{}", ended.stderr);
         assert!(ended.stderr.contains("terraform_data.a may exist"), "{}", ended.stderr);
     }

@@ -195,18 +195,28 @@ impl Started {
 
     /// Kills it and all its descendants at once, as the end of a pod does.
     pub fn kill_all(&self) {
-        // Between two kills, a descendant would get SIGINT because its parent has died, and save its state.
-        self.signal_all("STOP");
+        // Between two kills, a descendant would get SIGINT because its parent has died, and save its state. Until it is stopped it
+        // may start another one.
+        let mut stopped = 0;
+        while stopped < self.processes().len() {
+            stopped = self.processes().len();
+            self.signal_all("STOP");
+        }
         self.signal_all("KILL");
     }
 
     /// Sends it and all its descendants a signal, as a service manager does.
     pub fn signal_all(&self, name: &str) {
-        let pids = descendants(self.child.id());
+        let pids = self.processes();
         let mut command = Command::new("kill");
         command.args(["-s", name]).args(pids.iter().map(u32::to_string)).stderr(Stdio::null());
         // It fails if one of them has just ended.
         let _status = command.status().unwrap();
+    }
+
+    /// Its number, and those of all its descendants.
+    pub fn processes(&self) -> Vec<u32> {
+        descendants(self.child.id())
     }
 
     /// Sends it a signal, by its name without `SIG`.
@@ -260,8 +270,8 @@ fn descendants(pid: u32) -> Vec<u32> {
 
 /// Whether the process with this number has ended. Nobody may have read its exit status (proc(5)): the first process of a
 /// container need not.
-pub fn has_ended(pid: &str) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
+pub fn has_ended(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
     stat.map_or(true, |stat| stat.contains(") Z "))
 }
 

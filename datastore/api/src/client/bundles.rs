@@ -30,9 +30,4 @@ impl Client {
     ) -> Result<Option<Sha256>, ClientError> {
         self.save(&bundle_call(Method::GET, key), None, to).await
     }
-
-    /// Whether a bundle exists.
-    pub async fn has_bundle(&self, key: &BundleKey) -> Result<bool, ClientError> {
-        Ok(self.get(&bundle_call(Method::HEAD, key)).await?.is_some())
-    }
 }

@@ -143,6 +143,10 @@ impl Silence {
             if let Ok(output) = tokio::time::timeout(tick, &mut work).await {
                 return Ok(output);
             }
+            // The process itself may have been stopped: an answer may have come since.
+            let stopped = round.elapsed().saturating_sub(tick * 2);
+            moved += stopped;
+            self.exclude(stopped);
             if progress.bytes() != bytes {
                 (bytes, moved, notices) = (progress.bytes(), Instant::now(), 1);
                 self.moved(progress, round);
@@ -175,9 +179,14 @@ impl Silence {
         if progress.is_new() {
             self.end();
         } else {
-            let mut state = self.state();
-            state.since = (state.since + round.elapsed()).min(Instant::now());
+            self.exclude(round.elapsed());
         }
+    }
+
+    /// This time is no silence.
+    fn exclude(&self, time: Duration) {
+        let mut state = self.state();
+        state.since = (state.since + time).min(Instant::now());
     }
 
     /// Ends the silence: the datastore answered.
@@ -237,6 +246,20 @@ fn notice_interval(limit: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The thread sleeps as if the process had got SIGSTOP.
+    #[tokio::test]
+    async fn time_in_which_the_process_is_stopped_is_no_silence() {
+        let limit = Duration::from_millis(400);
+        let silence = Silence::new(limit, None);
+        let answer = async {
+            std::thread::sleep(limit * 2);
+            tokio::time::sleep(limit / 20).await;
+        };
+        silence.limit("GET x", &Progress::default(), answer).await.unwrap();
+        let nothing = std::future::pending::<()>();
+        silence.limit("GET x", &Progress::default(), nothing).await.unwrap_err();
+    }
 
     #[test]
     fn a_waiting_call_notifies_every_5_s_and_more_often_with_a_short_limit() {

@@ -44,11 +44,15 @@ impl Token {
     }
 }
 
-/// Reads a file of at most 1 MiB. Anything else, such as a named pipe, could block.
+/// Reads a regular file of at most 1 MiB. Anything else, such as a named pipe, could block.
 fn read(path: &Path) -> io::Result<String> {
     const LIMIT: u64 = 1 << 20;
-    if !std::fs::metadata(path)?.is_file() {
+    let metadata = std::fs::metadata(path)?;
+    if !metadata.is_file() {
         return Err(io::Error::other("it is not a regular file"));
+    }
+    if metadata.len() > LIMIT {
+        return Err(io::Error::other("it is larger than 1 MiB"));
     }
     let mut text = String::new();
     std::fs::File::open(path)?.take(LIMIT).read_to_string(&mut text)?;

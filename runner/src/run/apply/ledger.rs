@@ -311,6 +311,13 @@ impl Run<'_> {
         }
     }
 
+    /// Adds to the ledger that the backend has the state by now.
+    pub(super) async fn record_pushed_state(&mut self) {
+        if let Err(error) = self.change_ledger(Ledger::set_state_saved).await {
+            tracing::warn!("the ledger does not say that the state was pushed: {}", chain(&error));
+        }
+    }
+
     /// Refreshes the stored ledger until it is changed again.
     pub(super) fn refresh_ledger(&mut self) -> io::Result<()> {
         if let (Some(recorder), Some(artifacts)) = (&mut self.ledger, &self.artifacts) {

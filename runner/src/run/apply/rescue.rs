@@ -48,28 +48,36 @@ impl Progress {
     }
 }
 
+impl ErroredState {
+    /// Adds these states to the result of the apply.
+    pub(in crate::run::apply) fn add_to(
+        self,
+        result: Result<(), RunError>,
+    ) -> Result<(), RunError> {
+        if let Err(cause) = result {
+            let (cause, errored) = (Box::new(cause), Box::new(self));
+            return Err(RunError::Errored { cause, errored });
+        }
+        tracing::warn!("the tool has written {ERRORED}: {}", self.hint());
+        Ok(())
+    }
+}
+
 impl Run<'_> {
-    /// Delivers the states of an apply, and adds them to its result.
+    /// Delivers the states of an apply.
     pub(in crate::run::apply) async fn rescue(
         &mut self,
         prepared: &mut Prepared,
-        mut errored: ErroredState,
-        result: Result<(), RunError>,
-    ) -> Result<(), RunError> {
+        errored: &mut ErroredState,
+    ) {
         let is_found = errored.push.lost_in.is_none() && !errored.push.unknown;
         if is_found {
             let own_lock = OwnLock::of(self.log);
-            self.deliver(prepared, &mut errored, &own_lock).await;
+            self.deliver(prepared, errored, &own_lock).await;
             if errored.delivery.pushed {
-                self.remove_pushed(&mut errored);
+                self.remove_pushed(errored);
             }
         }
-        if let Err(cause) = result {
-            let (cause, errored) = (Box::new(cause), Box::new(errored));
-            return Err(RunError::Errored { cause, errored });
-        }
-        tracing::warn!("the tool has written {ERRORED}: {}", errored.hint());
-        Ok(())
     }
 
     async fn deliver(

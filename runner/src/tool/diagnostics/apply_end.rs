@@ -53,7 +53,7 @@ impl ApplyEnd {
 
     /// Whether a tool that has failed has ended by itself: then it says why.
     pub(crate) fn has_failed_by_itself(self) -> bool {
-        self.has_error && !self.was_killed && self.refusal.is_none()
+        self.has_error && !self.was_killed
     }
 
     /// A line without escape codes.
@@ -63,16 +63,17 @@ impl ApplyEnd {
             return;
         }
         self.says_complete |= says_complete(text);
-        self.was_killed |= text.contains("signal: killed");
+        self.was_killed |= text.trim_end().ends_with("signal: killed");
         let message = text.strip_prefix("\u{2502} ").unwrap_or(text);
         let error = message.strip_prefix("Error: ");
-        self.has_error |= error.is_some();
+        // Of the tool's option `-json`.
+        self.has_error |= error.is_some() || text.starts_with("{\"@level\":\"error\"");
         let summary = error.unwrap_or(message);
         if summary.starts_with(CANNOT_WRITE) || message.contains("data is printed above") {
             self.refusal = Some(Refusal::Printed);
         } else if SUMMARIES.iter().any(|known| summary.starts_with(known))
             || self.has_error && message.contains(FILE)
-            // Of the tool's option `-json`.
+            // With `-json`.
             || text.contains("Error: Failed to save state")
         {
             self.refusal.get_or_insert(Refusal::Written);
@@ -150,12 +151,18 @@ mod tests {
         for (output, by_itself) in [
             ("\u{2502} Error: creating EC2 Instance: InsufficientInstanceCapacity\n", true),
             ("Error: creating EC2 Instance: InsufficientInstanceCapacity\n", true),
+            ("{\"@level\":\"error\",\"@message\":\"Error: creating EC2 Instance\"}\n", true),
+            (
+                "Error: local-exec provisioner error\n\nError running command 'x': signal: killed. Output: \n",
+                true,
+            ),
             ("a_b.c: Creating...\nKilled\n", false),
+            ("{\"@level\":\"info\",\"@message\":\"a_b.c: Creating...\"}\n", false),
             (
                 "Error: first try\n* Failed to execute \"terraform apply\" in .\n  signal: killed\n",
                 false,
             ),
-            ("Error: Failed to save state\n", false),
+            ("Error: Failed to save state\n", true),
         ] {
             assert_eq!(read(output).has_failed_by_itself(), by_itself, "{output}");
         }

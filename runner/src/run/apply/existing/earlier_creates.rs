@@ -1,7 +1,7 @@
 //! Whether an apply would create again what an earlier apply of the same plan or run has created, or was to create. Such an
 //! object is not in the state if the apply was killed, if a connection broke, or if the state could not be saved.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use datastore_api::Sha256;
 use fs_err as fs;
@@ -81,12 +81,10 @@ struct Left {
 impl Left {
     fn of(earlier: &[Earlier<'_>]) -> Option<Self> {
         let names = list(earlier.iter().map(|of| clean(of.address)))?;
-        let mut ledgers = earlier.iter().map(|of| of.ledger).collect::<Vec<_>>();
-        ledgers.sort_by_key(|ledger| ledger.started());
-        let mut runs = ledgers.iter().map(|ledger| ledger.name()).collect::<Vec<_>>();
-        runs.dedup();
-        let may_work = ledgers.iter().any(|ledger| !ledger.has_ended());
-        Some(Self { runs: list(runs.into_iter())?, names, may_work, unread: None })
+        let runs = earlier.iter().map(|of| (of.ledger.started(), of.ledger.name()));
+        let runs = runs.collect::<BTreeSet<_>>().into_iter().map(|(_, name)| name);
+        let may_work = earlier.iter().any(|of| !of.ledger.has_ended());
+        Some(Self { runs: list(runs)?, names, may_work, unread: None })
     }
 
     /// What the run of a ledger may have created.

@@ -191,11 +191,15 @@ impl Run<'_> {
         let written = (*places, logged);
         let workspace = &prepared.workspace;
         let kept = self.keep_errored_states(result.is_err(), workspace, record.clone(), written);
-        let state_saved = self.has_ended_by_itself(&result, logged) && matches!(kept, Ok(None));
-        self.end_ledger(&result, logged, state_saved).await;
+        let has_ended = self.has_ended_by_itself(&result, logged);
+        self.end_ledger(&result, logged, has_ended && matches!(kept, Ok(None))).await;
         let result = result.map_err(|error| self.explain_plan_file(error, prepared.installed.tool));
-        let Some(errored) = kept? else { return result };
-        Box::pin(self.rescue(prepared, errored, result)).await
+        let Some(mut errored) = kept? else { return result };
+        Box::pin(self.rescue(prepared, &mut errored)).await;
+        if has_ended && errored.delivery.pushed {
+            self.record_pushed_state().await;
+        }
+        errored.add_to(result)
     }
 
     /// Whether the tool of an apply has ended by itself, or was not started. A wrapper may hide that it was killed: a tool that has
