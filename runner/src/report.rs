@@ -597,12 +597,12 @@ mod tests {
         use std::io::Read as _;
         use std::os::fd::AsRawFd as _;
         const PIECES: u32 = 4;
-        let (limit, size) = (Duration::from_secs(1), 64 << 10);
+        let (limit, size) = (Duration::from_secs(3), 64 << 10);
         let (mut reader, writer) = io::pipe().unwrap();
         let path = PathBuf::from(format!("/proc/self/fd/{}", writer.as_raw_fd()));
         let slow = std::thread::spawn(move || {
             for _ in 0..PIECES {
-                std::thread::sleep(limit * 2 / PIECES);
+                std::thread::sleep(limit * 5 / (4 * PIECES));
                 reader.read_exact(&mut vec![0; size]).unwrap();
             }
         });

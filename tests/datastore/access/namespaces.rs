@@ -109,7 +109,9 @@ fn rest() -> impl Strategy<Value = Vec<String>> {
 
 /// Keys and prefixes that the storage was asked for, in the order of the requests to it.
 fn asked_for(double: &FakeCloud) -> Vec<String> {
-    let requests = double.requests().into_iter().map(|line| {
+    // A deletion of many, by the probe, has its keys in the body.
+    let requests = double.requests().into_iter().filter(|line| !line.starts_with("POST  delete"));
+    let requests = requests.map(|line| {
         // The method, the key, and a query without spaces; a key may have some.
         let (_, rest) = line.split_once(' ').unwrap();
         let (key, query) = rest.rsplit_once(' ').unwrap();

@@ -57,7 +57,7 @@ async fn if_match_never_returns_a_version_stored_after_the_check() {
     let datastore = TestDatastore::with(double.storage()).await;
     let url = "plans?namespace=team-a&layer=network&run=plan-1&attempt=0&format=bin";
     stored(&datastore, url, "old").await;
-    let (method, key, delay) = ("GET", "plan.bin", Duration::from_secs(1));
+    let (method, key, delay) = ("GET", "plan.bin", Duration::from_secs(5));
     double.fault(CloudFault { method, key, times: 1, delay, ..CloudFault::default() });
     let read = request(&datastore, Method::GET, url).header("if-match", etag(b"old"));
     let (read, ()) = tokio::join!(send(read), async {

@@ -5,7 +5,7 @@ use std::io::{Read as _, Write as _};
 use nix::sys::signal::Signal;
 
 use super::*;
-use crate::program::process::Running;
+use crate::program::process::{Running, until};
 
 /// So many that the kill, after the first 100, always comes before the end.
 const SMALL: usize = 1500;
@@ -87,9 +87,8 @@ fn interrupted(
     assert_eq!(still_plain(), 0);
     let memory = datastore.memory();
     assert!(memory < mib, "{memory} MiB");
-    let log = datastore.log.lock().unwrap().clone();
     let done = format!("encryption of stored objects completed seen={} ", objects.len());
-    assert!(log.contains(&done), "{log}");
+    until(&done, || datastore.log.lock().unwrap().contains(&done));
     for (key, plain) in objects {
         let (status, bytes) = datastore.get(&url(key));
         assert!(status == 200 && bytes == *plain, "{key}");

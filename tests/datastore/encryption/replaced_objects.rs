@@ -77,7 +77,7 @@ async fn encrypted_object_replaced_during_a_read_is_the_new_version() {
     stored(&datastore, &url, noise(9 * MIB + 15, 7)).await;
     forget_record(&double).await;
     // Its size is not known, so after the object and its record its last bytes are asked for.
-    let delay = Duration::from_secs(1);
+    let delay = Duration::from_secs(5);
     let (method, key) = ("GET", "plan.bin");
     double.fault(CloudFault { method, key, after: 2, times: 1, delay, ..CloudFault::default() });
     let (read, ()) = tokio::join!(get(&datastore, &url), async {

@@ -4,18 +4,21 @@ use std::io::Read as _;
 use std::net::{SocketAddr, TcpListener};
 use std::process::Stdio;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use super::process::{Running, program, until};
 
-/// A port that is free on both loopback addresses.
+/// A port that is free on both loopback addresses. The kernel gives none of this range to those who ask for any
+/// (`ip_local_port_range`).
 fn free_port() -> u16 {
-    loop {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        if TcpListener::bind(("::1", port)).is_ok() {
-            return port;
-        }
-    }
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let process = u16::try_from(std::process::id() % 10_000).unwrap();
+    let mut ports = (0..1000).map(|_| 20_000 + (process + NEXT.fetch_add(1, Relaxed)) % 12_000);
+    let is_free = |port: &u16| {
+        TcpListener::bind(("127.0.0.1", *port)).is_ok() && TcpListener::bind(("::1", *port)).is_ok()
+    };
+    ports.find(is_free).unwrap()
 }
 
 /// Runs a command that must end soon with an error, and checks that it names the address.

@@ -193,7 +193,7 @@ fn unfinished_request_head_does_not_delay_shutdown() {
         let since = Instant::now();
         datastore.signal(Signal::SIGTERM);
         assert_eq!(datastore.wait().code(), Some(0));
-        assert!(since.elapsed() < Duration::from_secs(4), "{head}");
+        assert!(since.elapsed() < Duration::from_secs(9), "{head}");
     }
 }
 
@@ -201,7 +201,7 @@ fn unfinished_request_head_does_not_delay_shutdown() {
 fn draining_server_serves_but_is_not_ready() {
     let directory = TempDir::new().unwrap();
     let datastore = Running::start(directory.path(), &["--drain-delay", "1h"]);
-    assert_eq!(datastore.get("/readyz").0, 200);
+    until("ready", || datastore.get("/readyz").0 == 200);
     datastore.signal(Signal::SIGTERM);
     until("not ready", || datastore.get("/readyz").0 == 503);
     assert_eq!(datastore.get("/healthz"), (200, b"OK".to_vec()));
@@ -219,6 +219,7 @@ fn upload_past_the_drain_timeout_is_aborted_and_leaves_no_files() {
     assert_eq!(datastore.wait().code(), Some(0));
     let left = files(directory.path());
     assert!(left.iter().all(|path| path.starts_with(".plancha/runs")), "{left:?}");
+    until("its line", || datastore.log.lock().unwrap().contains("audit: the drain timeout"));
     let log = datastore.log.lock().unwrap().clone();
     let reported = log.lines().filter(|line| line.contains("/api/plans")).collect::<Vec<_>>();
     assert!(

@@ -351,7 +351,7 @@ async fn delayed(double: &FakeCloud, method: &'static str, key: &'static str, se
 
 /// Verifies the object while its record is being written.
 async fn verify_before_record(double: &FakeCloud, store: &Store) -> Verdict {
-    delayed(double, "PUT", ".plancha/sha256/", 2).await;
+    delayed(double, "PUT", ".plancha/sha256/", 4).await;
     store.verify(FILE).await.unwrap()
 }
 
@@ -377,7 +377,7 @@ async fn verify_reads_an_object_again_that_an_upload_has_replaced_meanwhile() {
         let verify = verify_before_record(&double, &store);
         let replace = async {
             // The last request of the comparison. Meanwhile another version is stored, with its record.
-            delayed(&double, "HEAD", "layers/", 4).await;
+            delayed(&double, "HEAD", "layers/", 8).await;
             stored(&datastore, URL, noise(LARGE, 2)).await;
         };
         let upload = stored(&datastore, URL, noise(LARGE, 1));

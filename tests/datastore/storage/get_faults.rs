@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use reqwest::Method;
-use support::{CloudFault, Dialect, Pace, TestDatastore};
+use support::{CloudFault, Dialect, FakeCloud, Pace, TestDatastore};
 
 use super::put_faults::asked;
+use crate::api::health::becomes_ready;
 use crate::http::{etag, get, noise, request, send, stored};
 
 const MIB: usize = 1 << 20;
@@ -143,7 +144,7 @@ async fn small_object_replaced_while_a_read_is_resumed_is_the_new_version() {
             stored(&datastore, URL, old.clone()).await;
             let before = asked(datastore.cloud(), "GET");
             // The first answer stalls, and the object is replaced before the rest is requested.
-            let delay = Duration::from_millis(500);
+            let delay = Duration::from_millis(1500);
             datastore.cloud().fault(CloudFault { stall_after: Some(100 << 10), ..gets() });
             datastore.cloud().fault(CloudFault { delay, ..gets() });
             let read = request(&datastore, Method::GET, URL);
@@ -196,16 +197,19 @@ async fn range_always_belongs_to_the_version_of_its_etag() {
 
 #[tokio::test]
 async fn storage_that_stalls_during_a_read_aborts_the_response_within_20_s() {
-    let (s3, gcs) =
-        tokio::join!(TestDatastore::double(Dialect::S3), TestDatastore::double(Dialect::Gcs));
-    let silent = async |datastore: &TestDatastore, size: usize| {
-        stored(datastore, URL, noise(size, 1)).await;
-        datastore.cloud().fault(CloudFault { stall_after: Some(MIB), times: FOR_EVER, ..gets() });
-        let mut answer = request(datastore, Method::GET, URL).send().await.unwrap();
+    let silent = async |dialect, size: usize| {
+        let double = FakeCloud::start(dialect);
+        // Each further try reads another MiB.
+        let short = [("AWS_READ_TIMEOUT", "1s"), ("GOOGLE_READ_TIMEOUT", "1s")];
+        let datastore = TestDatastore::with(double.storage_with(&short)).await;
+        becomes_ready(&datastore).await;
+        stored(&datastore, URL, noise(size, 1)).await;
+        double.fault(CloudFault { stall_after: Some(MIB), times: FOR_EVER, ..gets() });
+        let mut answer = request(&datastore, Method::GET, URL).send().await.unwrap();
         let since = Instant::now();
         // What came before the silence has come.
         while let Ok(Some(_)) = answer.chunk().await {}
         assert!(since.elapsed() < Duration::from_secs(20), "{:?}", since.elapsed());
     };
-    tokio::join!(silent(&s3, 9 * MIB), silent(&gcs, 40 * MIB));
+    tokio::join!(silent(Dialect::S3, 9 * MIB), silent(Dialect::Gcs, 40 * MIB));
 }

@@ -16,7 +16,7 @@ use crate::http::RUN;
 use crate::program::process::Running;
 
 /// What a request may take over a storage that hangs.
-const ANSWER: Duration = Duration::from_secs(20);
+const ANSWER: Duration = Duration::from_secs(45);
 
 async fn get(datastore: &Running, path: &str) -> (u16, String) {
     datastore.answer(Method::GET, path, ANSWER).await
@@ -90,7 +90,7 @@ async fn filled(datastore: &Running) -> Vec<u16> {
             let (status, text) = get(datastore, &artifact(0)).await;
             assert_eq!(status, 503, "{text}");
         };
-        let noticed = timeout(Duration::from_secs(15), noticed);
+        let noticed = timeout(Duration::from_secs(30), noticed);
         let (statuses, noticed) = tokio::join!(uploads(21..=80), noticed);
         noticed.expect("it is still ready");
         statuses

@@ -7,7 +7,7 @@ use reqwest::Method;
 use support::TestDatastore;
 use tempfile::TempDir;
 
-use crate::api::health::outside;
+use crate::api::health::{becomes_ready, outside};
 use crate::http::{files, get, put, request, send, stored};
 use crate::program::process::program;
 
@@ -129,7 +129,7 @@ async fn links_that_lead_back_are_left_out_and_named() {
 async fn layers_as_a_link_that_leads_out_makes_it_unready() {
     let datastore = TestDatastore::temporary().await;
     let (root, other) = (datastore.root(), TempDir::new().unwrap());
-    assert_eq!(outside(&datastore, "readyz").await.status, 200);
+    becomes_ready(&datastore).await;
     symlink(other.path(), root.join("layers")).unwrap();
     let ready = outside(&datastore, "readyz").await;
     assert_eq!(ready.status, 503);

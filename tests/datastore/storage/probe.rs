@@ -453,7 +453,7 @@ async fn clock_skew_without_a_server_time_is_not_reported_as_a_missing_permissio
 #[tokio::test]
 async fn stop_during_startup_leaves_no_probe_objects() {
     let double = FakeCloud::start(Dialect::S3);
-    let latency = Duration::from_millis(20);
+    let latency = Duration::from_millis(4);
     double.pace(Pace { latency, ..Pace::default() });
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let shutdown = CancellationToken::new();

@@ -49,6 +49,13 @@ fn names(page: &Value) -> Vec<String> {
     runs.iter().map(|run| run["run"].as_str().unwrap().to_owned()).collect()
 }
 
+/// The requests without those of the probe.
+fn asked(datastore: &TestDatastore) -> Vec<String> {
+    let mut requests = datastore.cloud().requests();
+    requests.retain(|request| !request.contains("probe"));
+    requests
+}
+
 #[tokio::test]
 async fn page_of_100_000_runs_makes_one_list_request() {
     for datastore in TestDatastore::doubles().await {
@@ -58,11 +65,11 @@ async fn page_of_100_000_runs_makes_one_list_request() {
         get(&datastore, "runs?namespace=a&layer=none").await;
         let (mut cursor, mut expected) = (String::new(), (0..100_000).rev());
         for _ in 0..3 {
-            let before = datastore.cloud().requests().len();
+            let before = asked(&datastore).len();
             let url = format!("runs?namespace=a&layer=b&limit=70&cursor={cursor}");
             let page = get(&datastore, &url).await.json();
-            assert_eq!(datastore.cloud().requests().len() - before, 1);
-            let last = datastore.cloud().requests().pop().unwrap();
+            assert_eq!(asked(&datastore).len() - before, 1);
+            let last = asked(&datastore).pop().unwrap();
             assert!(last.contains("max-keys=70") || last.contains("max-keys=71"), "{last}");
             let these = expected.by_ref().take(70).map(|run| format!("r{run}"));
             assert_eq!(names(&page), these.collect::<Vec<_>>());

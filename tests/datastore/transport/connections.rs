@@ -34,7 +34,7 @@ fn uploading(datastore: &TestDatastore) -> TcpStream {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn beyond_the_connection_limit_probes_are_answered_and_other_requests_wait() {
-    let limits = Limits { connections: 2, wait: SECOND, ..Limits::default() };
+    let limits = Limits { connections: 2, wait: 5 * SECOND, ..Limits::default() };
     let datastore = TestDatastore::limited(limits).await;
     let mut busy = vec![uploading(&datastore), uploading(&datastore)];
     let send_get = |socket: &mut TcpStream| {

@@ -37,7 +37,7 @@ async fn slow_request_head_is_disconnected() {
         let mut socket = connect(&datastore);
         socket.write_all(unfinished.as_bytes()).unwrap();
         while socket.write_all(b"a").is_ok() {
-            assert!(since.elapsed() < 5 * SECOND, "never cut off");
+            assert!(since.elapsed() < 20 * SECOND, "never cut off");
             std::thread::sleep(SECOND / 20);
         }
         assert!(since.elapsed() >= SECOND / 2);
@@ -46,7 +46,7 @@ async fn slow_request_head_is_disconnected() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn idle_keep_alive_timeout_is_longer_than_the_request_head_timeout() {
-    let (head, keep_alive) = (SECOND / 2, 4 * SECOND);
+    let (head, keep_alive) = (SECOND / 2, 8 * SECOND);
     let limits = Limits { head, keep_alive, ..Limits::default() };
     let datastore = TestDatastore::limited(limits).await;
     let mut socket = connect(&datastore);
@@ -83,7 +83,7 @@ async fn stalled_body_returns_408() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stalled_reader_is_disconnected_and_a_slow_one_is_not() {
-    let datastore = TestDatastore::limited(Limits { idle: SECOND, ..Limits::default() }).await;
+    let datastore = TestDatastore::limited(Limits { idle: 4 * SECOND, ..Limits::default() }).await;
     let size = 32 * MIB;
     stored(&datastore, &format!("plans?{RUN}&attempt=0"), noise(size, 1)).await;
     let ask = || {
@@ -93,7 +93,7 @@ async fn stalled_reader_is_disconnected_and_a_slow_one_is_not() {
         socket
     };
     let mut stalled = ask();
-    std::thread::sleep(3 * SECOND);
+    std::thread::sleep(8 * SECOND);
     let mut read = Vec::new();
     let _reset = stalled.read_to_end(&mut read);
     assert!(read.len() < size);

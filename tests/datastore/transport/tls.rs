@@ -173,7 +173,7 @@ async fn unfinished_tls_handshake_does_not_delay_shutdown() {
     let since = Instant::now();
     datastore.signal(Signal::SIGTERM);
     assert_eq!(datastore.wait().code(), Some(0));
-    assert!(since.elapsed() < Duration::from_secs(4));
+    assert!(since.elapsed() < Duration::from_secs(9));
     drop((silent, unfinished));
 }
 

@@ -41,7 +41,7 @@ impl TestDatastore {
         Self::over(FakeCloud::start(dialect)).await
     }
 
-    /// One over a double of each dialect, which waits for no byte longer than a second.
+    /// One over a double of each dialect, which waits for no byte longer than three seconds.
     pub async fn doubles() -> Vec<Self> {
         let mut doubles = Vec::new();
         for dialect in Dialect::ALL {
@@ -50,7 +50,7 @@ impl TestDatastore {
         doubles
     }
 
-    /// One over a double that a test has prepared, which waits for no byte longer than a second.
+    /// One over a double that a test has prepared, which waits for no byte longer than three seconds.
     pub async fn over(double: FakeCloud) -> Self {
         let datastore = Self::start(double.impatient()).await;
         // It has tried the double by then: what a test orders is not for the trial.

@@ -67,13 +67,13 @@ impl FakeCloud {
         self.storage_with(&[])
     }
 
-    /// The same storage with a timeout of one second without a byte.
+    /// The same storage with a timeout of three seconds without a byte.
     pub fn impatient(&self) -> Storage {
         let name = match self.dialect {
             Dialect::S3 => "AWS_READ_TIMEOUT",
             Dialect::Gcs => "GOOGLE_READ_TIMEOUT",
         };
-        self.storage_with(&[(name, "1s")])
+        self.storage_with(&[(name, "3s")])
     }
 
     /// The same storage with more variables.

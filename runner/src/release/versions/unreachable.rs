@@ -95,7 +95,7 @@ mod tests {
         sites.remember("https://a/z", false);
         assert_eq!(sites.recent_failure("https://a/y"), None);
 
-        for (age, counts) in [(599, true), (601, false)] {
+        for (age, counts) in [(590, true), (610, false)] {
             std::fs::write(&file, format!("{{\"https://a\": {}}}", now() - age)).unwrap();
             assert_eq!(sites.recent_failure("https://a/x").is_some(), counts, "{age}");
         }

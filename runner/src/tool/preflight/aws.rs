@@ -239,7 +239,7 @@ mod tests {
             let files = [at(file), at("missing")];
             let (sender, receiver) = std::sync::mpsc::channel();
             std::thread::spawn(move || sender.send(has_profile(&files, "no")));
-            assert_eq!(receiver.recv_timeout(Duration::from_secs(5)), Ok(expected), "{file}");
+            assert_eq!(receiver.recv_timeout(Duration::from_mins(1)), Ok(expected), "{file}");
         }
     }
 }

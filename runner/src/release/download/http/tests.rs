@@ -15,12 +15,9 @@ fn impatient(fault: MirrorFault, total: Duration) -> (ReleaseMirror, Http, Strin
     let mirror = ReleaseMirror::start();
     mirror.put(PATH, vec![b'x'; 300 << 10]);
     mirror.fault(PATH, fault);
-    let limits = Limits {
-        connect: Duration::from_millis(200),
-        silence: Duration::from_millis(200),
-        small: total,
-        archive: total,
-    };
+    let silence =
+        if matches!(fault, MirrorFault::Silent) { Duration::from_millis(200) } else { LONG };
+    let limits = Limits { connect: Duration::from_secs(5), silence, small: total, archive: total };
     let http = Http { limits, ..Http::new(None, Vec::new(), None) };
     let url = format!("{}{PATH}", mirror.address());
     (mirror, http, url)
