@@ -18,6 +18,7 @@ mod records;
 mod sender;
 mod settings;
 mod silence;
+mod states;
 mod token;
 mod transfer;
 
@@ -28,5 +29,6 @@ pub use self::records::Claimed;
 pub use self::sender::Sender;
 pub use self::settings::Settings;
 pub use self::silence::{Notice, Notify};
+pub use self::states::{LeaseAnswer, StateOrigin};
 pub use self::token::Token;
 pub use self::transfer::{Download, Upload};

@@ -1,7 +1,7 @@
 //! What the datastore and its callers share: names, keys and digests of artifacts, durations, and the HTTP client.
 //!
-//! [`name`] checks the parts of a key, [`key`] identifies an artifact, [`digest`] its content, and [`Client`] transfers
-//! it over HTTP. The server and its callers use the same types, so they cannot diverge. Both programs also read the first
+//! [`name`] checks the parts of a key, [`key`] identifies an artifact, [`state`] describes states and leases, [`digest`]
+//! identifies content, and [`Client`] transfers it over HTTP. The server and its callers use the same types, so they cannot diverge. Both programs also read the first
 //! words of their command line ([`entry_point`]) and show panics ([`panics`]) in one way. This crate does not know where
 //! artifacts are stored.
 
@@ -13,6 +13,7 @@ pub mod entry_point;
 pub mod key;
 pub mod name;
 pub mod panics;
+pub mod state;
 
 pub use chain::chain;
 pub use client::{Client, ClientError};

@@ -1,5 +1,7 @@
 //! Calls: method, path and query.
 
+use std::borrow::Cow;
+
 use reqwest::Method;
 
 use crate::key::{Attempt, BundleKey, File, RunKey};
@@ -8,7 +10,7 @@ use crate::key::{Attempt, BundleKey, File, RunKey};
 #[derive(Clone, Debug)]
 pub(super) struct Call {
     pub(super) method: Method,
-    pub(super) path: &'static str,
+    pub(super) path: Cow<'static, str>,
     pub(super) query: Vec<(&'static str, String)>,
 }
 
@@ -39,7 +41,7 @@ pub(super) fn file_call(
             "/api/artifacts"
         }
     };
-    Call { method, path, query }
+    Call { method, path: path.into(), query }
 }
 
 pub(super) fn bundle_call(method: Method, key: &BundleKey) -> Call {
@@ -49,5 +51,5 @@ pub(super) fn bundle_call(method: Method, key: &BundleKey) -> Call {
         ("ref", key.git_ref.to_string()),
         ("revision", key.revision.to_string()),
     ];
-    Call { method, path: "/api/repository/revision/bundle", query }
+    Call { method, path: "/api/repository/revision/bundle".into(), query }
 }

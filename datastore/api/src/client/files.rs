@@ -70,6 +70,6 @@ impl Client {
     ) -> Result<Runs, ClientError> {
         let mut query = vec![("namespace", namespace.to_string()), ("layer", layer.to_string())];
         query.extend(cursor.map(|cursor| ("cursor", cursor.to_owned())));
-        self.get_json(&Call { method: Method::GET, path: "/api/runs", query }).await
+        self.get_json(&Call { method: Method::GET, path: "/api/runs".into(), query }).await
     }
 }

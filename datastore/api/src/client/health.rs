@@ -23,7 +23,11 @@ impl Client {
     /// Asks whether the datastore is ready. Nothing is retried.
     pub async fn health(&self) -> Result<Health, ClientError> {
         let get = async |path| {
-            let call = Call { method: Method::GET, path, query: Vec::new() };
+            let call = Call {
+                method: Method::GET,
+                path: std::borrow::Cow::Borrowed(path),
+                query: Vec::new(),
+            };
             self.send(&call, self.request(&call)?, &Progress::default()).await
         };
         let ready = match get("/readyz").await {

@@ -258,7 +258,7 @@ impl Client {
     pub(super) fn name(&self, call: &Call) -> String {
         let base = self.0.settings.url.as_str().trim_end_matches('/');
         let of_query = |name| Some(&call.query.iter().find(|(key, _)| *key == name)?.1);
-        let file = match call.path {
+        let file = match &*call.path {
             "/api/logs" => Some(File::Log.name().to_owned()),
             "/api/plans" => of_query("format")
                 .and_then(|format| Some(File::Plan(format.parse().ok()?).name().to_owned())),
@@ -326,7 +326,7 @@ impl Client {
         Err(ClientError::Refused { call, status, message, retry_after, sender })
     }
 
-    fn download(
+    pub(super) fn download(
         &self,
         call: String,
         response: Response,

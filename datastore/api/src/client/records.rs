@@ -111,7 +111,7 @@ impl Client {
     /// Whether a server without one of our routes is Burrito's datastore, or an older one of Plancha's. Any other
     /// program, mostly a proxy, answers this request differently.
     async fn is_without_records(&self) -> Result<bool, ClientError> {
-        let call = Call { method: Method::GET, path: "/api/plans", query: Vec::new() };
+        let call = Call { method: Method::GET, path: "/api/plans".into(), query: Vec::new() };
         match self.send(&call, self.request(&call)?, &Progress::default()).await {
             Err(ClientError::Refused {
                 status: StatusCode::BAD_REQUEST, message, sender, ..
@@ -135,7 +135,7 @@ impl ClientError {
 }
 
 fn attempts_call(method: Method, run: &RunKey) -> Call {
-    Call { method, path: "/api/attempts", query: run_query(run) }
+    Call { method, path: "/api/attempts".into(), query: run_query(run) }
 }
 
 fn applied_call(method: Method, key: &AppliedKey) -> Call {
@@ -145,5 +145,5 @@ fn applied_call(method: Method, key: &AppliedKey) -> Call {
         ("layer", layer.to_string()),
         ("plan", plan.to_string()),
     ];
-    Call { method, path: "/api/applied", query }
+    Call { method, path: "/api/applied".into(), query }
 }
