@@ -1,5 +1,6 @@
 //! The HTTP API: the routes, their parameters, and their answers.
 
+pub(crate) mod body;
 pub(crate) mod error;
 pub(crate) mod handlers;
 pub(crate) mod openapi;

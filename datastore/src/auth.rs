@@ -22,7 +22,11 @@ use axum::extract::Request;
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
 use axum::response::{IntoResponse as _, Response};
-use secrecy::SecretString;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use datastore_api::state::DEFAULT_WORKSPACE;
+use datastore_api::{Name, Sha256, StateKey, chain};
+use secrecy::{ExposeSecret as _, SecretString};
 
 pub use crate::auth::accounts::{Isolation, Kubernetes};
 pub use crate::auth::kubernetes::KubeApi;
@@ -31,11 +35,14 @@ pub(crate) use crate::auth::new_token::add_rules;
 pub(crate) use crate::auth::policy::Access;
 pub use crate::auth::policy::{Kinds, Policy, ServiceAccount, Verb};
 
+use crate::api::query::RawQuery;
 use crate::auth::accounts::Accounts;
 use crate::auth::caller::{Caller, KnownCaller, Rights};
 use crate::auth::error::AuthError;
 use crate::auth::policy::Who;
 use crate::observe::context::RequestContext;
+use crate::store::Store;
+use crate::store::state::lease::CREDENTIAL;
 
 /// How callers are authenticated, as configured.
 #[derive(Clone, Debug)]
@@ -88,9 +95,10 @@ impl Authenticator {
         &self,
         mut request: Request,
         context: &RequestContext,
+        store: &Store,
         next: impl FnOnce(Request) -> F,
     ) -> Response {
-        match self.caller(request.headers()).await {
+        match self.caller(request.headers(), context, store).await {
             Ok(caller) => {
                 if let Some(KnownCaller(known)) = request.extensions_mut().remove()
                     && caller.known_name().is_some()
@@ -107,12 +115,23 @@ impl Authenticator {
         }
     }
 
-    async fn caller(&self, headers: &HeaderMap) -> Result<Caller, AuthError> {
+    async fn caller(
+        &self,
+        headers: &HeaderMap,
+        context: &RequestContext,
+        store: &Store,
+    ) -> Result<Caller, AuthError> {
         let (tokens, accounts, policy) = match &*self.0 {
             AuthMode::Open => return Ok(Caller::anonymous()),
             AuthMode::Guarded { tokens, accounts, policy } => (*tokens, accounts, policy),
         };
-        let token = token(headers)?;
+        let mut token = token(headers)?;
+        if context.route().is_state() {
+            token = password(token)?;
+            if token.expose_secret().starts_with(CREDENTIAL) {
+                return lease_holder(&token, context, store).await;
+            }
+        }
         if tokens && let Some(id) = policy.tokens.id(&token) {
             let rules = policy.of(|who| matches!(who, Who::Token(of) if of == id));
             let rights = Rights::Some { home_namespace: None, rules };
@@ -142,6 +161,49 @@ fn token(headers: &HeaderMap) -> Result<SecretString, AuthError> {
     }
 }
 
+/// The password of Basic authentication, by which terraform and tofu send a token; any other token unchanged.
+fn password(token: SecretString) -> Result<SecretString, AuthError> {
+    let text = token.expose_secret();
+    let Some((scheme, encoded)) = text.split_once(' ') else { return Ok(token) };
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return Ok(token);
+    }
+    let decoded = BASE64_STANDARD.decode(encoded.trim()).map_err(|_| AuthError::Invalid)?;
+    let decoded = String::from_utf8(decoded).map_err(|_| AuthError::Invalid)?;
+    let (_, password) = decoded.split_once(':').ok_or(AuthError::Invalid)?;
+    if password.is_empty() { Err(AuthError::NoToken) } else { Ok(password.into()) }
+}
+
+/// The state of the request's path, as its handler finds it.
+fn state_of(query: &RawQuery) -> Option<StateKey> {
+    let name = |parameter| {
+        query.text(parameter).filter(|_| query.count(parameter) == 1)?.parse::<Name>().ok()
+    };
+    let workspace = match query.text("workspace") {
+        Some(_) => name("workspace")?,
+        None => DEFAULT_WORKSPACE.parse().ok()?,
+    };
+    Some(StateKey { namespace: name("namespace")?, layer: name("layer")?, workspace })
+}
+
+/// The caller with the credential of a lease, which is valid for the state of the request's path only.
+async fn lease_holder(
+    token: &SecretString,
+    context: &RequestContext,
+    store: &Store,
+) -> Result<Caller, AuthError> {
+    let key = state_of(context.query()).ok_or(AuthError::Invalid)?;
+    let sha256 = Sha256::of(token.expose_secret().as_bytes());
+    match store.credential_holder(&key, sha256).await {
+        Ok(Some(holder)) => Ok(Caller::of_lease(&holder)),
+        Ok(None) => Err(AuthError::Invalid),
+        Err(error) => {
+            tracing::error!(error = chain(&error), "the credential of a lease cannot be verified");
+            Err(AuthError::Unavailable)
+        }
+    }
+}
+
 impl fmt::Display for Auth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self::Callers(callers) = self else { return f.write_str("none") };
@@ -156,10 +218,8 @@ impl fmt::Display for Auth {
 
 #[cfg(test)]
 mod tests {
-    use axum::http::HeaderValue;
-    use secrecy::ExposeSecret as _;
-
     use super::*;
+    use axum::http::HeaderValue;
 
     #[test]
     fn a_token_may_come_raw_or_as_a_bearer() {
@@ -179,5 +239,21 @@ mod tests {
         assert_eq!(read(&["Bearer "]), Ok("Bearer".to_owned()));
         assert_eq!(read(&["a.b.c", "a.b.c"]), Err(AuthError::Invalid));
         assert_eq!(read(&["", "a.b.c"]), Err(AuthError::Invalid));
+    }
+
+    #[test]
+    fn terraform_sends_a_token_as_a_password() {
+        let read = |text: &str| {
+            let token = |token: SecretString| token.expose_secret().to_owned();
+            password(text.to_owned().into()).map(token)
+        };
+        assert_eq!(read("Basic YTpi"), Ok("b".to_owned()));
+        assert_eq!(read("basic  YTpiOmM="), Ok("b:c".to_owned()));
+        assert_eq!(read("a.b.c"), Ok("a.b.c".to_owned()));
+        assert_eq!(read("Basic YTo="), Err(AuthError::NoToken));
+        for text in ["Basic YQ==", "Basic !", "Basic", "Basic /w=="] {
+            let unchanged = text == "Basic";
+            assert_eq!(read(text).is_err(), !unchanged, "{text}");
+        }
     }
 }

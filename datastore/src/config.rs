@@ -32,8 +32,8 @@ use crate::config::settings::{Settings, parse};
 use crate::config::sources::Sources;
 use crate::config::values::{Listen, Memory, PerKind};
 use crate::observe::log::LogFormat;
-use crate::store::Storage;
 use crate::store::encryption::AtRest;
+use crate::store::{StateSettings, Storage};
 use crate::transport::limits::{self, Limits};
 use crate::transport::tls::TlsFiles;
 
@@ -117,6 +117,8 @@ pub struct Config {
     pub drain: Drain,
     /// Limits of requests and connections.
     pub limits: Limits,
+    /// How states are kept.
+    pub states: StateSettings,
 }
 
 impl Config {
@@ -124,7 +126,8 @@ impl Config {
     pub fn of(storage: Storage) -> Self {
         let (at_rest, auth, limits) = (AtRest::default(), Auth::None, Limits::default());
         let drain = Drain { delay: Duration::ZERO, timeout: DRAIN_TIMEOUT };
-        Self { storage, at_rest, auth, tls: None, drain, limits }
+        let states = StateSettings::default();
+        Self { storage, at_rest, auth, tls: None, drain, limits, states }
     }
 }
 
@@ -291,7 +294,9 @@ impl Serve {
         let text = || LogFormat::Text;
         let log_format =
             settings.take(flags.log_format, "--log-format", &["PLANCHA_LOG_FORMAT"], text)?;
-        let config = Config { storage, at_rest, auth, tls, drain, limits };
+        let single_replica = settings.single_replica(flags.single_replica)?;
+        let states = StateSettings { single_replica, ..StateSettings::default() };
+        let config = Config { storage, at_rest, auth, tls, drain, limits, states };
         let Settings { all: settings, warnings, .. } = settings;
         Ok(Self { listen, log_format, config, settings, warnings })
     }

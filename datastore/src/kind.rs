@@ -25,11 +25,15 @@ pub enum Kind {
     Artifact,
     /// `workspace.tar.zst`: the files of a plan's working directory, which may hold secrets as the plan does.
     Workspace,
+    /// A version of a terraform state.
+    State,
+    /// The lease of a layer, and which tool works with its states.
+    Lease,
 }
 
 impl Kind {
     /// All kinds, in the order of their discriminants.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Bin,
         Self::Json,
         Self::Pretty,
@@ -38,6 +42,8 @@ impl Kind {
         Self::Bundle,
         Self::Artifact,
         Self::Workspace,
+        Self::State,
+        Self::Lease,
     ];
 
     /// Its name in flags and metrics.
@@ -51,6 +57,8 @@ impl Kind {
             Self::Bundle => "bundle",
             Self::Artifact => "artifact",
             Self::Workspace => "workspace",
+            Self::State => "state",
+            Self::Lease => "lease",
         }
     }
 }

@@ -50,10 +50,11 @@ pub async fn serve(
     config: Config,
     shutdown: CancellationToken,
 ) -> Result<(), StartError> {
-    let Config { storage, at_rest, auth, tls, drain, limits } = config;
+    let Config { storage, at_rest, auth, tls, drain, limits, states } = config;
     let unusable = |error| StartError::Storage(storage.to_string(), error);
     let memory = Memory::new(limits.memory);
     let store = Store::open(&storage).map_err(unusable)?.at_rest(&at_rest).with_memory(&memory);
+    let store = store.with_states(states);
     let probed = store.clone();
     let mut probing = Box::pin(async move { probed.start().await });
     let started = tokio::select! {

@@ -20,6 +20,7 @@ pub(crate) mod object;
 pub(crate) mod probe;
 pub(crate) mod read;
 pub(crate) mod run_index;
+pub(crate) mod state;
 pub(crate) mod write;
 
 pub use crate::store::admin::verify::Verdict;
@@ -41,4 +42,8 @@ pub use crate::store::probe::health::ProbeResults;
 pub use crate::store::probe::uploads::{NEEDED, Tried};
 pub use crate::store::read::get::OpenedVersion;
 pub use crate::store::run_index::run_set::RunSet;
+pub use crate::store::state::control::Claims;
+pub use crate::store::state::error::StateError;
+pub use crate::store::state::write::{Announced, Origin};
+pub use crate::store::state::{LayerKey, StateSettings};
 pub use crate::store::write::conditions::PutConditions;

@@ -50,6 +50,15 @@ mod storage {
     mod unfit_servers;
 }
 
+/// States of terraform: the backend `http`, versions, locks and leases.
+mod state {
+    mod backend;
+    pub(crate) mod documents;
+    mod history;
+    mod leases;
+    mod races;
+}
+
 /// Connections, limits, memory and TLS.
 mod transport {
     mod connections;

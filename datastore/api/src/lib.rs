@@ -21,3 +21,4 @@ pub use digest::Sha256;
 pub use duration::{HumanDuration, InvalidDuration};
 pub use key::{AppliedKey, Attempt, BundleKey, File, PlanFormat, RunKey};
 pub use name::{ArtifactName, ClaimId, GitRef, InvalidName, Name, Revision};
+pub use state::{StateKey, VersionId};

@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::api::route::Route;
 use crate::observe::context::RequestContext;
 use crate::observe::refusal::Refusal;
-use crate::store::{StoreError, reason};
+use crate::store::{StateError, StoreError, reason};
 use crate::transport::admission::Busy;
 use crate::transport::upload_body::{TooLarge, TooSlow};
 
@@ -60,8 +60,12 @@ pub(crate) enum Cause {
     Coding,
     #[error("the storage is not ready: {0}")]
     NotReady(String),
+    #[error("invalid body: {0}")]
+    Body(String),
     #[error(transparent)]
     Store(#[from] StoreError),
+    #[error(transparent)]
+    State(StateError),
 }
 
 impl Route {
@@ -91,6 +95,8 @@ impl ApiError {
             Cause::Head => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Cause::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Cause::NotReady(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Cause::Body(_) => StatusCode::BAD_REQUEST,
+            Cause::State(error) => state_status(error),
             Cause::Store(StoreError::NotFound) => StatusCode::NOT_FOUND,
             Cause::Store(StoreError::KeyTooLong { .. }) => StatusCode::BAD_REQUEST,
             Cause::Store(StoreError::Exists) => StatusCode::PRECONDITION_FAILED,
@@ -184,7 +190,12 @@ impl IntoResponse for ApiError {
         if status.is_server_error() {
             tracing::error!(error = chain(&self.cause), "request failed");
         }
-        let mut response = if self.route.has_burrito_texts() {
+        let mut response = if let Cause::State(
+            StateError::Locked(info) | StateError::Leased(info),
+        ) = &self.cause
+        {
+            locked(info, &text)
+        } else if self.route.has_burrito_texts() {
             plain(status, text)
         } else {
             problem(status, &text)
@@ -237,6 +248,48 @@ impl Cause {
             _ => return None,
         })
     }
+}
+
+/// The status of an error about a state. 404 only where there is certainly no state: terraform takes it for an empty one.
+fn state_status(error: &StateError) -> StatusCode {
+    match error {
+        StateError::Locked(_) | StateError::Leased(_) => StatusCode::LOCKED,
+        StateError::LeaseLost(_)
+        | StateError::LockLost(_)
+        | StateError::OtherLock { .. }
+        | StateError::HolderAlive(_)
+        | StateError::Lineage { .. }
+        | StateError::Serial { .. }
+        | StateError::Place { .. }
+        | StateError::NotDeleted
+        | StateError::TooManyWorkspaces(_) => StatusCode::CONFLICT,
+        StateError::NoState(_) => StatusCode::NOT_FOUND,
+        StateError::Document(_) => StatusCode::BAD_REQUEST,
+        StateError::NotConditional => StatusCode::NOT_IMPLEMENTED,
+        StateError::Elsewhere(_) | StateError::Contention => StatusCode::SERVICE_UNAVAILABLE,
+        StateError::Damaged(_) | StateError::Store(_) => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+impl From<StateError> for Cause {
+    fn from(error: StateError) -> Self {
+        match error {
+            StateError::Store(StoreError::NotFound) => Self::State(StateError::Damaged(
+                "something that belongs to the state is missing".to_owned(),
+            )),
+            StateError::Store(error) => Self::Store(error),
+            error => Self::State(error),
+        }
+    }
+}
+
+/// What terraform and tofu expect of a lock that another holds: its information, in JSON.
+fn locked(info: &serde_json::Value, text: &str) -> Response {
+    let mut body = info.clone();
+    if let Some(body) = body.as_object_mut() {
+        body.insert("detail".to_owned(), text.into());
+    }
+    (StatusCode::LOCKED, Json(body)).into_response()
 }
 
 /// The answer for an unknown path or method, with the text of Burrito's framework.

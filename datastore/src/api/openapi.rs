@@ -9,20 +9,24 @@
 //! file, but every handler would repeat its path, parameters and answers, which nothing compares with the code. The
 //! answers would be listed twice, because errors of Burrito's routes have another content type.
 
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::handler::Handler;
 use axum::http::{HeaderMap, Method};
 use axum::response::Response;
-use axum::routing::{get, post, put};
+use axum::routing::{MethodRouter, delete, get, post, put};
 use axum::{Extension, Json, Router};
 use datastore_api::key::{AttemptFiles, Attempts, FileInfo, RunInfo, Runs};
-use datastore_api::{Attempt, PlanFormat};
+use datastore_api::state::{
+    GrantedLease, LayerTool, Lease, LeaseRequest, StateHead, StateKind, StateVersion, States,
+};
+use datastore_api::{Attempt, PlanFormat, Sha256, VersionId};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::api::error::ApiError;
+use crate::api::body::SmallBody;
+use crate::api::error::{ApiError, not_found};
 use crate::api::params::{FromParams, ParamSpec, Params, Query};
-use crate::api::route::Route;
+use crate::api::route::{Route, STATE_IN_WORKSPACE};
 use crate::api::transfer::{ReadRequest, Upload};
 
 /// Routes with the state `S`, and their descriptions.
@@ -39,6 +43,8 @@ pub(crate) struct Operation {
     answers: Map<String, Value>,
     /// Determines the content type of errors.
     route: Option<Route>,
+    /// The path, with the names of its parameters.
+    path: &'static str,
 }
 
 /// Describes an argument of a handler.
@@ -67,17 +73,53 @@ impl<S: Clone + Send + Sync + 'static> Api<S> {
         H: Handler<T, S> + DescribeHandler<T>,
         T: 'static,
     {
-        let mut operation = Operation::default();
+        for path in paths(route) {
+            let (handler, method) = match route.method() {
+                Method::PUT => (put(handler.clone()), "put"),
+                Method::POST => (post(handler.clone()), "post"),
+                Method::DELETE => (delete(handler.clone()), "delete"),
+                _ => (get(handler.clone()), "get"),
+            };
+            self.router = self.router.route(path, handler);
+            self.describe::<H, T>(path, method, summary);
+        }
+        self
+    }
+
+    /// Adds the methods LOCK and UNLOCK of the routes of states. `OpenAPI` has no word for them.
+    pub(crate) fn locks<L, T, U, V>(mut self, lock: (L, &str), unlock: (U, &str)) -> Self
+    where
+        L: Handler<T, S> + DescribeHandler<T>,
+        U: Handler<V, S> + DescribeHandler<V>,
+        T: 'static,
+        V: 'static,
+    {
+        for path in paths(Route::LockState) {
+            let (locks, unlocks) = (lock.0.clone(), unlock.0.clone());
+            let either = async move |State(state): State<S>, request: Request| match request
+                .method()
+                .as_str()
+            {
+                "LOCK" => locks.clone().call(request, state).await,
+                "UNLOCK" => unlocks.clone().call(request, state).await,
+                _ => not_found().await,
+            };
+            self.router = self.router.route(path, MethodRouter::new().fallback(either));
+            self.describe::<L, T>(path, "x-lock", lock.1);
+            self.describe::<U, V>(path, "x-unlock", unlock.1);
+        }
+        self
+    }
+
+    fn describe<H: DescribeHandler<T>, T>(
+        &mut self,
+        path: &'static str,
+        method: &str,
+        summary: &str,
+    ) {
+        let mut operation = Operation { path, ..Operation::default() };
         H::describe(&mut operation);
-        let (handler, method) = match route.method() {
-            Method::PUT => (put(handler), "put"),
-            Method::POST => (post(handler), "post"),
-            _ => (get(handler), "get"),
-        };
-        let router = self.router.route(route.path(), handler);
-        self.paths.entry(route.path()).or_insert_with(|| json!({}))[method] =
-            operation.finish(summary);
-        Self { router, paths: self.paths }
+        self.paths.entry(path).or_insert_with(|| json!({}))[method] = operation.finish(summary);
     }
 
     /// Returns the routes, and the document with `others` added: routes, their content types and summaries.
@@ -99,6 +141,12 @@ impl<S: Clone + Send + Sync + 'static> Api<S> {
         });
         (self.router, format!("{document:#}"))
     }
+}
+
+/// The paths of a route: those of states have a second one, with a workspace.
+fn paths(route: Route) -> Vec<&'static str> {
+    let workspace = route.is_state().then_some(STATE_IN_WORKSPACE);
+    [route.path()].into_iter().chain(workspace).collect()
 }
 
 impl Operation {
@@ -181,10 +229,22 @@ impl<T: FromParams> DescribeRequest for Query<T> {
         operation.answer("401", "The token is missing or unknown.");
         operation.answer("403", "The caller has no permission for this in the namespace.");
         for ParamSpec { name, required, type_name } in Params::specs::<T>() {
+            let in_path = operation.path.contains(&format!("{{{name}}}"));
+            let place = if in_path { "path" } else { "query" };
             operation.parameters.push(json!({
-                "name": name, "in": "query", "required": required, "schema": schema(type_name),
+                "name": name, "in": place, "required": required || in_path, "schema": schema(type_name),
             }));
         }
+    }
+}
+
+impl DescribeRequest for SmallBody {
+    fn describe(operation: &mut Operation) {
+        operation.body = Some(json!({ "content": { "application/json": {} } }));
+        operation.answer("200", "Done.");
+        operation.answer("409", "It does not fit what is recorded now; the text says why.");
+        operation
+            .answer_in_json("423", "Another holds the lock or the lease; the answer describes it.");
     }
 }
 
@@ -280,6 +340,81 @@ impl Example for Runs {
     }
 }
 
+impl Example for States {
+    fn examples() -> [Self; 2] {
+        let version = example_version();
+        let text = || Some(String::new());
+        let head = StateHead {
+            version: Some(version.clone()),
+            deleted: text(),
+            lock: Some(json!({})),
+            place: text(),
+        };
+        [Self { head, versions: vec![version], next: text() }, Self::default()]
+    }
+}
+
+/// A version in which no field is null.
+fn example_version() -> StateVersion {
+    StateVersion {
+        version: VersionId::new(0, 0),
+        kind: StateKind::Head,
+        generation: 1,
+        serial: 1,
+        lineage: String::new(),
+        sha256: Sha256::of(b""),
+        size: 0,
+        resources: Some(0),
+        terraform_version: Some(String::new()),
+        encrypted: false,
+        run: Some(String::new()),
+        tool: Some(LayerTool { name: String::new(), version: String::new() }),
+        caller: Some(String::new()),
+        created: String::new(),
+        fence: Some(1),
+        reason: Some(String::new()),
+    }
+}
+
+fn example_lease() -> Lease {
+    let text = || Some(String::new());
+    let request = LeaseRequest { holder: String::new(), host: String::new(), run: text() };
+    Lease {
+        number: 1,
+        request,
+        caller: text(),
+        acquired: String::new(),
+        renewed: String::new(),
+        expires: String::new(),
+        valid: true,
+        took_over: text(),
+    }
+}
+
+impl Example for Lease {
+    fn examples() -> [Self; 2] {
+        let full = example_lease();
+        let request = LeaseRequest { run: None, ..full.request.clone() };
+        let bare = Self { request, caller: None, took_over: None, ..full.clone() };
+        [full, bare]
+    }
+}
+
+impl Example for GrantedLease {
+    fn examples() -> [Self; 2] {
+        let [full, bare] = Lease::examples();
+        let credential = Some(String::new());
+        [Self { lease: full, credential }, Self { lease: bare, credential: None }]
+    }
+}
+
+impl Example for LayerTool {
+    fn examples() -> [Self; 2] {
+        let tool = Self { name: String::new(), version: String::new() };
+        [tool.clone(), tool]
+    }
+}
+
 impl Example for Attempts {
     fn examples() -> [Self; 2] {
         let file = FileInfo { name: String::new(), size: 0, modified: String::new() };
@@ -328,6 +463,13 @@ fn schema(type_name: &str) -> Value {
         }
         Some("Name") => json!({ "type": "string", "minLength": 1, "maxLength": 253 }),
         Some("ClaimId") => json!({ "type": "string", "pattern": "^[A-Za-z0-9-]{1,64}$" }),
+        Some("Flag") => json!({ "type": "string", "enum": ["true"] }),
+        Some("KindOfState") => {
+            json!({ "type": "string", "enum": ["head", "snapshot", "rejected"] })
+        }
+        Some("VersionId") => json!({ "type": "string", "pattern": "^[0-9a-f]{16}-[0-9a-f]{16}$" }),
+        Some("u64") => json!({ "type": "integer", "minimum": 0 }),
+        Some("Text") => json!({ "type": "string", "maxLength": 1024 }),
         Some("Sha256") => json!({ "type": "string", "pattern": "^[0-9a-f]{64}$" }),
         Some("Revision") => json!({ "type": "string", "minLength": 1, "maxLength": 240 }),
         Some("ArtifactName") => {

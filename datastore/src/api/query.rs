@@ -27,6 +27,12 @@ impl RawQuery {
         parsed
     }
 
+    /// Adds a parameter of the path.
+    pub(crate) fn add(&mut self, name: &str, value: &str) {
+        let parameter = (self.push(name), self.push(value));
+        self.parameters.push(parameter);
+    }
+
     fn push(&mut self, text: &str) -> Range<usize> {
         let start = self.text.len();
         self.text.push_str(text);

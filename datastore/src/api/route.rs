@@ -2,6 +2,7 @@
 
 use axum::http::Method;
 use datastore_api::{File, PlanFormat};
+use percent_encoding::percent_decode_str;
 
 use crate::api::query::RawQuery;
 use crate::kind::Kind;
@@ -23,6 +24,22 @@ pub(crate) enum Route {
     PutApplied,
     Runs,
     Encrypt,
+    GetState,
+    PostState,
+    DeleteState,
+    LockState,
+    UnlockState,
+    States,
+    PutSnapshot,
+    RestoreState,
+    RemoveLock,
+    UndeleteState,
+    GetLease,
+    TakeLease,
+    RenewLease,
+    ReleaseLease,
+    GetTool,
+    PutTool,
     OpenApi,
     Healthz,
     Readyz,
@@ -34,9 +51,12 @@ pub(crate) enum Route {
 /// Callers must authenticate on every path below this one, except for the OpenAPI document.
 const API: &str = "/api";
 
+/// The path of a state that is not in the default workspace.
+pub(crate) const STATE_IN_WORKSPACE: &str = "/api/state/{namespace}/{layer}/{workspace}";
+
 impl Route {
     /// All but `Unknown`. The first route of a path also represents methods that the path does not accept.
-    pub(crate) const ALL: [Self; 18] = [
+    pub(crate) const ALL: [Self; 34] = [
         Self::GetPlan,
         Self::PutPlan,
         Self::GetLogs,
@@ -51,6 +71,22 @@ impl Route {
         Self::PutApplied,
         Self::Runs,
         Self::Encrypt,
+        Self::GetState,
+        Self::PostState,
+        Self::DeleteState,
+        Self::LockState,
+        Self::UnlockState,
+        Self::States,
+        Self::PutSnapshot,
+        Self::RestoreState,
+        Self::RemoveLock,
+        Self::UndeleteState,
+        Self::GetLease,
+        Self::TakeLease,
+        Self::RenewLease,
+        Self::ReleaseLease,
+        Self::GetTool,
+        Self::PutTool,
         Self::OpenApi,
         Self::Healthz,
         Self::Readyz,
@@ -60,12 +96,42 @@ impl Route {
     /// The route of a request, also where its method is not allowed: a HEAD is a GET.
     pub(crate) fn of(method: &Method, path: &str) -> Self {
         let method = if method == Method::HEAD { &Method::GET } else { method };
-        let mut candidates = Self::ALL.into_iter().filter(|route| route.path() == path);
+        let mut candidates = Self::ALL.into_iter().filter(|route| route.matches(path));
         let Some(first) = candidates.next() else { return Self::Unknown };
         if first.method() == *method {
             return first;
         }
         candidates.find(|route| route.method() == *method).unwrap_or(first)
+    }
+
+    /// Whether it has this path, or one of this form.
+    fn matches(self, path: &str) -> bool {
+        let template = self.path();
+        if !template.contains('{') {
+            return template == path;
+        }
+        path_parameters(template, path).is_some()
+            || self.is_state() && path_parameters(STATE_IN_WORKSPACE, path).is_some()
+    }
+
+    /// The parameters in a path of this route, decoded, by the names in its template.
+    pub(crate) fn path_parameters(self, path: &str) -> Vec<(&'static str, String)> {
+        let template = self.path();
+        let found = path_parameters(template, path)
+            .or_else(|| path_parameters(STATE_IN_WORKSPACE, path).filter(|_| self.is_state()));
+        found.unwrap_or_default()
+    }
+
+    /// Whether it is the address of a state, as terraform and tofu use it.
+    pub(crate) fn is_state(self) -> bool {
+        matches!(
+            self,
+            Self::GetState
+                | Self::PostState
+                | Self::DeleteState
+                | Self::LockState
+                | Self::UnlockState
+        )
     }
 
     pub(crate) fn path(self) -> &'static str {
@@ -78,6 +144,19 @@ impl Route {
             Self::GetApplied | Self::PutApplied => "/api/applied",
             Self::Runs => "/api/runs",
             Self::Encrypt => "/api/encrypt",
+            Self::GetState
+            | Self::PostState
+            | Self::DeleteState
+            | Self::LockState
+            | Self::UnlockState => "/api/state/{namespace}/{layer}",
+            Self::States | Self::PutSnapshot => "/api/states",
+            Self::RestoreState => "/api/states/restore",
+            Self::RemoveLock => "/api/states/unlock",
+            Self::UndeleteState => "/api/states/undelete",
+            Self::GetLease | Self::TakeLease | Self::RenewLease | Self::ReleaseLease => {
+                "/api/leases/{namespace}/{layer}"
+            }
+            Self::GetTool | Self::PutTool => "/api/tools/{namespace}/{layer}",
             Self::OpenApi => "/api/openapi.json",
             Self::Healthz => "/healthz",
             Self::Readyz => "/readyz",
@@ -92,20 +171,36 @@ impl Route {
             | Self::PutLogs
             | Self::PutBundle
             | Self::PutArtifact
-            | Self::PutApplied => Method::PUT,
-            Self::ClaimAttempt | Self::Encrypt => Method::POST,
+            | Self::PutApplied
+            | Self::PutSnapshot
+            | Self::RenewLease
+            | Self::PutTool => Method::PUT,
+            Self::ClaimAttempt
+            | Self::Encrypt
+            | Self::PostState
+            | Self::RestoreState
+            | Self::RemoveLock
+            | Self::UndeleteState
+            | Self::TakeLease => Method::POST,
+            Self::DeleteState | Self::ReleaseLease => Method::DELETE,
+            Self::LockState => custom(b"LOCK"),
+            Self::UnlockState => custom(b"UNLOCK"),
             _ => Method::GET,
         }
     }
 
     /// Whether the body of the request becomes an object.
     pub(crate) fn is_upload(self) -> bool {
-        self.method() == Method::PUT
+        match self {
+            Self::RenewLease | Self::PutTool => false,
+            Self::PostState => true,
+            _ => self.method() == Method::PUT,
+        }
     }
 
     /// Whether the answer is built in memory, from a listing of the storage.
     pub(crate) fn is_listing(self) -> bool {
-        matches!(self, Self::Attempts | Self::ClaimAttempt | Self::Runs)
+        matches!(self, Self::Attempts | Self::ClaimAttempt | Self::Runs | Self::States)
     }
 
     /// Whether it is a health check, which is answered even when no connection is left for others.
@@ -113,10 +208,10 @@ impl Route {
         matches!(self, Self::Healthz | Self::Readyz)
     }
 
-    /// Whether the time until the head of the answer is limited. An upload has its own minimum rate, and an
-    /// encryption works through the whole storage.
+    /// Whether the time until the head of the answer is limited. An upload has its own minimum rate, an encryption works
+    /// through the whole storage, and a state that is restored is read and written first.
     pub(crate) fn has_deadline(self) -> bool {
-        !self.is_upload() && self != Self::Encrypt
+        !self.is_upload() && !matches!(self, Self::Encrypt | Self::RestoreState)
     }
 
     /// Whether callers must authenticate: on every path below `/api`, also on unknown ones.
@@ -144,6 +239,7 @@ impl Route {
                 let name = query.text("name").and_then(|name| name.parse().ok());
                 name.map_or(Kind::Artifact, |name| Kind::from(&File::Other(name)))
             }
+            Self::GetState | Self::PostState | Self::PutSnapshot => Kind::State,
             _ => return None,
         })
     }
@@ -154,6 +250,7 @@ impl Route {
             Self::GetPlan => &[Kind::Bin, Kind::Json, Kind::Pretty, Kind::Short],
             Self::GetLogs => &[Kind::Log],
             Self::GetBundle => &[Kind::Bundle],
+            Self::GetState => &[Kind::State],
             Self::GetArtifact => &[Kind::Artifact, Kind::Workspace, Kind::Bin, Kind::Json],
             _ => &[],
         }
@@ -192,6 +289,30 @@ impl Route {
     }
 }
 
+/// A method of WebDAV, which `http` has no constant for.
+fn custom(name: &[u8]) -> Method {
+    Method::from_bytes(name).unwrap_or_default()
+}
+
+/// The parameters that a path has where its template has `{name}`; `None` if it has another form. A segment with invalid UTF-8
+/// has replacement characters, which no name may have.
+fn path_parameters(template: &'static str, path: &str) -> Option<Vec<(&'static str, String)>> {
+    let (mut parameters, mut segments) = (Vec::new(), path.split('/'));
+    for expected in template.split('/') {
+        let segment = segments.next()?;
+        match expected.strip_prefix('{').and_then(|name| name.strip_suffix('}')) {
+            Some(_) if segment.is_empty() => return None,
+            Some(name) => {
+                let value = percent_decode_str(segment).decode_utf8_lossy().into_owned();
+                parameters.push((name, value));
+            }
+            None if segment != expected => return None,
+            None => {}
+        }
+    }
+    segments.next().is_none().then_some(parameters)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -205,7 +326,27 @@ mod tests {
         assert_eq!(Route::of(&Method::DELETE, "/api/plans"), Route::GetPlan);
         assert_eq!(Route::of(&Method::POST, "/api/attempts"), Route::ClaimAttempt);
         assert_eq!(Route::of(&Method::GET, "/api/encrypt"), Route::Encrypt);
-        for path in ["", "/", "/api", "/api/", "/api/plans/", "/api/other", "other"] {
+        let workspace = "/api/state/a/b%2Fc/%C3%A9";
+        assert_eq!(Route::of(&Method::DELETE, workspace), Route::DeleteState);
+        let parameters = [("namespace", "a"), ("layer", "b/c"), ("workspace", "é")];
+        let parameters = parameters.map(|(name, value)| (name, value.to_owned()));
+        assert_eq!(Route::GetState.path_parameters(workspace), parameters);
+        for path in [
+            "",
+            "/",
+            "/api",
+            "/api/",
+            "/api/plans/",
+            "/api/other",
+            "other",
+            "/api/state/a",
+            "/api/state/a/",
+            "/api/state//b",
+            "/api/state/a/b/",
+            "/api/state/a/b/c/d",
+            "/api/leases/a/b/c",
+            "/api/tools/a",
+        ] {
             assert_eq!(Route::of(&Method::GET, path), Route::Unknown, "{path}");
         }
     }

@@ -11,7 +11,9 @@ use axum::routing::get;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::error::{ApiError, Cause, not_found, plain};
-use crate::api::handlers::{applied, artifacts, bundles, encrypt, logs, plans, runs};
+use crate::api::handlers::{
+    applied, artifacts, bundles, encrypt, leases, logs, plans, runs, state, states,
+};
 use crate::api::openapi::Api;
 use crate::api::route::Route;
 use crate::auth::Authenticator;
@@ -80,8 +82,10 @@ extract! {
 /// Every route below `/api`, with the summary for its description. The handler of a GET also handles HEAD.
 fn api() -> Api<Shared> {
     use Route::{
-        Attempts, ClaimAttempt, Encrypt, GetApplied, GetArtifact, GetBundle, GetLogs, GetPlan,
-        PutApplied, PutArtifact, PutBundle, PutLogs, PutPlan, Runs,
+        Attempts, ClaimAttempt, DeleteState, Encrypt, GetApplied, GetArtifact, GetBundle, GetLease,
+        GetLogs, GetPlan, GetState, GetTool, PostState, PutApplied, PutArtifact, PutBundle,
+        PutLogs, PutPlan, PutSnapshot, PutTool, ReleaseLease, RemoveLock, RenewLease, RestoreState,
+        Runs, States, TakeLease, UndeleteState,
     };
     Api::new()
         .route(GetPlan, plans::get, "One rendering of a run's plan; without `attempt` the latest")
@@ -106,6 +110,24 @@ fn api() -> Api<Shared> {
         .route(PutApplied, applied::put, "Record that a plan has been applied, once")
         .route(Runs, runs::runs, "The runs of a layer, newest first, page by page")
         .route(Encrypt, encrypt::encrypt, "Encrypt every object that is not encrypted yet")
+        .route(GetState, state::get, "A state, as terraform's and tofu's backend `http` reads it")
+        .route(PostState, state::post, "Write a state")
+        .route(DeleteState, state::delete, "Delete a state; its versions stay for 30 days")
+        .locks(
+            (state::lock, "Lock a state"),
+            (state::unlock, "Unlock a state; without a body any lock whose holder is gone"),
+        )
+        .route(States, states::list, "The versions of a state, newest first, page by page")
+        .route(PutSnapshot, states::snapshot, "Store a copy of a state that is kept elsewhere")
+        .route(RestoreState, states::restore, "Make an old version the state again")
+        .route(RemoveLock, states::remove_lock, "Remove the lock with this ID")
+        .route(UndeleteState, states::undelete, "Undo the deletion of a state")
+        .route(GetLease, leases::get, "The lease of a layer, also an expired one")
+        .route(TakeLease, leases::take, "Take the lease of a layer")
+        .route(RenewLease, leases::renew, "Renew a lease")
+        .route(ReleaseLease, leases::release, "Release a lease")
+        .route(GetTool, leases::get_tool, "The tool that works with the states of a layer")
+        .route(PutTool, leases::put_tool, "Record the tool that works with the states of a layer")
 }
 
 /// Every route, below what each request passes before it ([`crate::api::service`]).

@@ -100,7 +100,7 @@ impl Stages {
         }
         context.set_audited();
         let next = |request| self.admit(request, context);
-        private(self.authenticator.admit(request, context, next).await)
+        private(self.authenticator.admit(request, context, store, next).await)
     }
 
     /// Waits for the memory that the transfer needs.

@@ -19,11 +19,12 @@ use datastore_api::{Sha256, chain};
 use futures::TryStreamExt as _;
 
 use crate::api::error::{Cause, value};
+use crate::kind::Kind;
 use crate::observe::context::RequestContext;
 use crate::store::{ByteStream, Key, Meta, PutConditions, Store, StoreError};
 use crate::transport::admission::Admitted;
 use crate::transport::limits::Limits;
-use crate::transport::upload_body;
+use crate::transport::upload_body::{self, Pieces};
 
 /// How often a read is tried again if the object is replaced meanwhile.
 const STAT_RETRIES: usize = 4;
@@ -129,6 +130,15 @@ impl Upload {
         self
     }
 
+    /// The headers, and the body within the limits of its kind.
+    pub(crate) fn limited(self, kind: Kind) -> Result<(HeaderMap, Pieces), Cause> {
+        let length =
+            self.headers.get(CONTENT_LENGTH).and_then(|text| text.to_str().ok()?.parse().ok());
+        let Self { headers, body, limits, admitted, .. } = self;
+        let pieces = upload_body::limited(body, length, kind, &limits, admitted)?;
+        Ok((headers, pieces))
+    }
+
     /// Stores the body at `key`.
     pub(crate) async fn store(self, store: &Store, key: &Key) -> Result<Response, Cause> {
         let conditions = conditions(&self.headers)?;
@@ -144,7 +154,7 @@ impl Upload {
     }
 }
 
-fn conditions(headers: &HeaderMap) -> Result<PutConditions, Cause> {
+pub(crate) fn conditions(headers: &HeaderMap) -> Result<PutConditions, Cause> {
     // Each of these would change the meaning of the PUT, so they must not be ignored.
     if headers.contains_key(CONTENT_RANGE) {
         return Err(Cause::Header("`Content-Range`"));

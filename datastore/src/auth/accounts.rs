@@ -68,11 +68,13 @@ impl Accounts {
         }
         let has_all_rights = self.isolation == Isolation::Burrito
             || self.main_namespace.as_deref() == Some(namespace);
+        let is_it =
+            |who: &Who| matches!(who, Who::ServiceAccount(some) if some.matches(namespace, name));
+        let (home_namespace, rules) = (Some(namespace.to_owned()), policy.of(is_it));
         let rights = if has_all_rights {
-            Rights::Everything
+            Rights::AllButStates { home_namespace, rules }
         } else {
-            let is_it = |who: &Who| matches!(who, Who::ServiceAccount(some) if some.matches(namespace, name));
-            Rights::Some { home_namespace: Some(namespace.to_owned()), rules: policy.of(is_it) }
+            Rights::Some { home_namespace, rules }
         };
         Ok(Caller::new(format!("serviceaccount {namespace}/{name}"), rights))
     }

@@ -17,6 +17,13 @@ pub(crate) struct Caller {
 #[derive(Clone, Debug)]
 pub(super) enum Rights {
     Everything,
+    /// Everything but states and leases, for which it has what `Some` has: no default right includes a state.
+    AllButStates {
+        home_namespace: Option<String>,
+        rules: Arc<[Rule]>,
+    },
+    /// The state of the request's path, by the credential of a lease.
+    OneState,
     Some {
         /// The namespace of its `ServiceAccount`.
         home_namespace: Option<String>,
@@ -55,11 +62,25 @@ impl Caller {
     pub(crate) fn may(&self, access: Access) -> bool {
         match &self.rights {
             Rights::Everything => true,
-            Rights::Some { home_namespace, rules } => {
+            Rights::OneState => {
+                access.kind == Some(Kind::State) && matches!(access.verb, Verb::Read | Verb::Write)
+            }
+            Rights::AllButStates { .. }
+                if !matches!(access.kind, Some(Kind::State | Kind::Lease)) =>
+            {
+                true
+            }
+            Rights::AllButStates { home_namespace, rules }
+            | Rights::Some { home_namespace, rules } => {
                 let is_home = home_namespace.as_deref() == Some(access.namespace.as_ref());
                 is_home && default_rights(access) || rules.iter().any(|rule| rule.allows(access))
             }
         }
+    }
+
+    /// A caller that is known by the credential of its lease, and may use the state of the request's path.
+    pub(super) fn of_lease(holder: &str) -> Self {
+        Self { name: format!("lease of {holder}"), rights: Rights::OneState }
     }
 
     /// The text of a 403: the missing permission, and the file in which a rule can grant it.
@@ -101,15 +122,19 @@ impl Caller {
     /// Whether it has the permission `admin`.
     pub(crate) fn may_administer(&self) -> bool {
         match &self.rights {
-            Rights::Everything => true,
+            Rights::Everything | Rights::AllButStates { .. } => true,
+            Rights::OneState => false,
             Rights::Some { rules, .. } => rules.iter().any(Rule::allows_admin),
         }
     }
 }
 
 /// The permissions of a `ServiceAccount` in its own namespace. It may not write bundles: they are code, and only the
-/// controllers store them.
+/// controllers store them. It has no permission for states: any job there could read all secrets of its layers.
 fn default_rights(access: Access) -> bool {
+    if access.kind == Some(Kind::State) {
+        return false;
+    }
     match access.verb {
         Verb::Read | Verb::List => true,
         Verb::Write => access.kind.is_some_and(|kind| kind != Kind::Bundle),

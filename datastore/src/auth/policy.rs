@@ -109,7 +109,7 @@ pub(crate) enum Who {
 pub(crate) struct Rule {
     pub(crate) who: Who,
     namespaces: Vec<Glob>,
-    /// None means all kinds.
+    /// None means all kinds but states.
     kinds: Option<Vec<Kinds>>,
     verbs: Vec<Verb>,
 }
@@ -233,7 +233,11 @@ impl Rule {
         let kinds = self.kinds.as_deref();
         self.verbs.contains(&access.verb)
             && self.namespaces.iter().any(|glob| glob.matches(access.namespace.as_ref()))
-            && kinds.is_none_or(|kinds| kinds.iter().any(|kinds| kinds.include(access.kind)))
+            && match kinds {
+                // Rules that were written before states were kept here must not include them.
+                None => access.kind != Some(Kind::State),
+                Some(kinds) => kinds.iter().any(|kinds| kinds.include(access.kind)),
+            }
     }
 
     fn allows_nothing(&self) -> bool {

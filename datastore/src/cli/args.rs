@@ -299,7 +299,7 @@ pub(crate) struct NewTokenFlags {
     pub(crate) namespace: Vec<String>,
 
     /// Kinds that the rule covers, separated by commas: plan, bin, json, pretty, short, log, bundle,
-    /// artifact, workspace. Repeatable [default: all kinds]
+    /// artifact, workspace, state, lease. Repeatable [default: all kinds but state]
     #[arg(long, value_name = "KIND", value_delimiter = ',')]
     pub(crate) kind: Vec<String>,
 
@@ -353,7 +353,7 @@ pub(crate) struct ServeFlags {
 
     /// Maximum size of an upload, by kind. Repeatable
     /// [default: bin=512MiB json=1GiB pretty=1GiB short=1MiB log=1GiB bundle=4GiB artifact=4GiB
-    /// workspace=4GiB]
+    /// workspace=4GiB state=256MiB]
     #[arg(long, value_name = "KIND=SIZE")]
     pub(crate) max_size: Vec<String>,
 
@@ -361,6 +361,12 @@ pub(crate) struct ServeFlags {
     /// [default: 256MiB]
     #[arg(long, value_name = "SIZE")]
     pub(crate) max_memory: Option<String>,
+
+    /// Keep states also where the storage cannot replace one version of an object, or where a directory cannot be locked:
+    /// no other process may keep states there
+    /// [env: PLANCHA_SINGLE_REPLICA]
+    #[arg(long)]
+    pub(crate) single_replica: bool,
 
     /// Time after SIGTERM in which connections are still accepted, while /readyz answers 503
     /// [default: 0s]

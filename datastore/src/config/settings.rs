@@ -37,6 +37,9 @@ const ENCRYPTION: &str = "BURRITO_DATASTORE_STORAGE_ENCRYPTION_ENABLED";
 const TLS: &str = "BURRITO_DATASTORE_TLS";
 /// The directory in which Burrito's chart mounts the certificate.
 const BURRITO_TLS_DIR: &str = "/etc/burrito/tls";
+/// Whether no other process keeps states in the storage.
+const SINGLE_REPLICA: &str = "PLANCHA_SINGLE_REPLICA";
+
 /// Burrito's buckets. The first one that is set is used.
 const BUCKETS: [(&str, &str); 3] = [
     ("BURRITO_DATASTORE_STORAGE_AZURE_CONTAINER", "az"),
@@ -224,6 +227,20 @@ impl<'a> Settings<'a> {
         Ok(("default", Storage::File(data.join("plancha/datastore"))))
     }
 
+    /// Whether no other process keeps states in the storage.
+    pub(super) fn single_replica(&mut self, flag: bool) -> Result<bool, String> {
+        let (source, is_set) = match self.variable(SINGLE_REPLICA) {
+            _ if flag => ("--single-replica", true),
+            Some(RawSetting { source, location, text }) => {
+                let GoBool(is_set) = parse(&location, &text)?;
+                (source, is_set)
+            }
+            None => return Ok(false),
+        };
+        self.record("--single-replica", &is_set, source);
+        Ok(is_set)
+    }
+
     /// The size limits. `max_object` is the largest object that the storage accepts.
     pub(super) fn sizes(&mut self, flags: &[String], max_object: u64) -> Result<Sizes, String> {
         let mut sizes = Sizes::default();
@@ -247,7 +264,8 @@ impl<'a> Settings<'a> {
             sizes.set(kind, bytes);
             changed.push(kind);
         }
-        for kind in Kind::ALL {
+        // Leases are no uploads.
+        for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::Lease) {
             let source = if changed.contains(&kind) { "--max-size" } else { "default" };
             self.record("--max-size", &format_args!("{kind}={}", Size(sizes.of(kind))), source);
         }

@@ -54,10 +54,16 @@ pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id"
 impl RequestContext {
     pub(super) fn new(request: &Request) -> Self {
         let (method, uri) = (request.method().clone(), request.uri().clone());
+        let route = Route::of(&method, uri.path());
+        let mut query = RawQuery::parse(uri.query().unwrap_or_default());
+        // A parameter of the path that the query has as well is then given twice, which is refused.
+        for (name, value) in route.path_parameters(uri.path()) {
+            query.add(name, &value);
+        }
         Self(Arc::new(Record {
             id: given_id(request.headers()).unwrap_or_else(next_id),
-            route: Route::of(&method, uri.path()),
-            query: RawQuery::parse(uri.query().unwrap_or_default()),
+            route,
+            query,
             method,
             uri,
             started: Instant::now(),

@@ -89,7 +89,7 @@ impl Labels {
     }
 
     fn of(context: &RequestContext) -> Self {
-        let methods = ["GET", "HEAD", "PUT", "POST", "DELETE"];
+        let methods = ["GET", "HEAD", "PUT", "POST", "DELETE", "LOCK", "UNLOCK"];
         let method = methods.into_iter().find(|method| *method == context.method().as_str());
         let status = match context.status().map(|status| status.as_u16()) {
             None => "left",

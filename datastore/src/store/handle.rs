@@ -24,6 +24,8 @@ use crate::store::error::BoxError;
 use crate::store::key_locks::{KeyLock, KeyLocks};
 use crate::store::probe::health::Health;
 use crate::store::run_index::known::Indexed;
+use crate::store::state::StateSettings;
+use crate::store::state::exclusive::DirectoryLock;
 use crate::store::write::parts::BlockPool;
 use crate::transport::memory::Memory;
 
@@ -51,6 +53,9 @@ pub struct Inner {
     pub(in crate::store) pool: BlockPool,
     pub(in crate::store) encryption: EncryptionSettings,
     pub(in crate::store) memory: Memory,
+    pub(in crate::store) states: StateSettings,
+    /// Held while this process serves the states of a directory.
+    pub(in crate::store) directory_lock: DirectoryLock,
 }
 
 impl Store {
@@ -148,6 +153,8 @@ impl Inner {
             pool: BlockPool::default(),
             encryption: EncryptionSettings::default(),
             memory: Memory::unlimited(),
+            states: StateSettings::default(),
+            directory_lock: DirectoryLock::default(),
         }
     }
 }

@@ -5,7 +5,9 @@
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Instant;
 
-use datastore_api::{AppliedKey, Attempt, BundleKey, File, PlanFormat, RunKey};
+use datastore_api::{
+    AppliedKey, Attempt, BundleKey, File, PlanFormat, RunKey, StateKey, VersionId,
+};
 use object_store::path::Path;
 
 use crate::kind::Kind;
@@ -20,6 +22,8 @@ pub enum Key {
     Bundle(BundleKey),
     /// The record that a plan has been applied.
     Applied(AppliedKey),
+    /// One version of a state.
+    State(StateKey, VersionId),
 }
 
 /// The longest key. Backends allow 1024 bytes, of which `<prefix>/.plancha/sha256/` needs the rest.
@@ -50,6 +54,7 @@ impl Key {
             Self::File(_, _, file) => file.into(),
             Self::Bundle(_) => Kind::Bundle,
             Self::Applied(_) => Kind::Artifact,
+            Self::State(..) => Kind::State,
         }
     }
 
@@ -76,6 +81,15 @@ impl Key {
                     git_ref: git_ref.parse().ok()?,
                     revision,
                 })
+            }
+            "states" => {
+                let (workspace, version) = rest.split_once('/')?;
+                let version = version.strip_suffix(".tfstate")?.parse().ok()?;
+                let (namespace, layer) = (namespace.parse().ok()?, name.parse().ok()?);
+                Self::State(
+                    StateKey { namespace, layer, workspace: workspace.parse().ok()? },
+                    version,
+                )
             }
             ".plancha" if namespace == "applied" => {
                 let (layer, plan) = rest.split_once('/')?;
@@ -107,6 +121,7 @@ impl Key {
             Self::Applied(AppliedKey { namespace, layer, plan }) => {
                 format!("{APPLIED}{namespace}/{layer}/{plan}")
             }
+            Self::State(state, version) => format!("states/{state}/{version}.tfstate"),
         };
         if text.len() > MAX_KEY {
             return Err(StoreError::KeyTooLong { key: text, max: MAX_KEY });
@@ -221,6 +236,7 @@ mod tests {
             "repositories/team-a/infra/feat/a b#1~2/0123abc.gitbundle",
             "repositories/a/b/main/0123abc.gitbundle",
             &format!(".plancha/applied/team-a/network/{}", Sha256::of(b"")),
+            "states/team-a/network/default/fffa0b1c2d3e4f50-0123456789abcdef.tfstate",
         ] {
             assert_eq!(Key::from_path(path).unwrap().object_path().unwrap().as_ref(), path);
         }
@@ -244,6 +260,8 @@ mod tests {
             ".plancha/sha256/layers/a/b/c/0/plan.bin",
             ".plancha/applied/a/b/0123abc",
             ".plancha/claims/a/b/c/0",
+            "states/a/b/default/0.tfstate",
+            "states/a/b/fffa0b1c2d3e4f50-0123456789abcdef.tfstate",
         ] {
             assert_eq!(Key::from_path(path), None, "{path}");
         }

@@ -93,6 +93,8 @@ impl Default for Sizes {
             Kind::Bin => 512 * MIB,
             Kind::Json | Kind::Pretty | Kind::Log => GIB,
             Kind::Short => MIB,
+            Kind::State => 256 * MIB,
+            Kind::Lease => 64 * KIB,
             Kind::Bundle | Kind::Artifact | Kind::Workspace => 4 * GIB,
         }))
     }

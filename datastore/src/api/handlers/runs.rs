@@ -25,7 +25,7 @@ pub(crate) struct Page {
 }
 
 /// Maximum of runs on a page.
-struct Limit(usize);
+pub(crate) struct Limit(pub(crate) usize);
 
 pub(crate) async fn runs(
     State(store): State<Store>,

@@ -287,7 +287,7 @@ fn owner(path: &str) -> &str {
 fn group(item: &Item) -> &str {
     let end = match item.key {
         Key::File(..) => item.path.match_indices('/').nth(3),
-        Key::Bundle(_) | Key::Applied(_) => item.path.rmatch_indices('/').next(),
+        Key::Bundle(_) | Key::Applied(_) | Key::State(..) => item.path.rmatch_indices('/').next(),
     };
     end.map_or(&item.path, |(end, _)| &item.path[..=end])
 }

@@ -38,7 +38,7 @@ impl Store {
                 return Err(StoreError::Unrecognised(path));
             }
         }
-        let (format, encryptor) = self.encryptor()?;
+        let (format, encryptor) = self.encryptor(key.kind())?;
         let replaces = Some(Sha256::of(meta.etag.as_bytes()));
         let conditions = PutConditions { sha256: meta.sha256, create: false, replaces };
         let mut body = bytes.map_err(Into::into);

@@ -9,6 +9,7 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use object_store::ObjectMeta;
 use object_store::path::Path;
 
+use crate::kind::Kind;
 use crate::store::backend::directory::disk::Locking;
 use crate::store::digest_record::{DigestLookup, get_version};
 use crate::store::encryption::EncryptionKey;
@@ -32,19 +33,21 @@ impl Store {
         Self(Arc::new(Inner { encryption, ..Arc::unwrap_or_clone(self.0) }))
     }
 
-    /// The format of new objects, and what encrypts them; `None` if they are stored in plain.
+    /// The format of a new object, and what encrypts it; `None` if it is stored in plain. A state is encrypted whenever there
+    /// is a key.
     pub(in crate::store) fn encryptor(
         &self,
+        kind: Kind,
     ) -> Result<(StoredFormat, Option<Encryptor>), StoreError> {
         match &self.encryption {
-            EncryptionSettings { encrypts: true, key: Some(key) } => {
+            EncryptionSettings { encrypts, key: Some(key) } if *encrypts || kind == Kind::State => {
                 let encryptor = Encryptor::new(key).map_err(backend_error)?;
                 Ok((StoredFormat::Cbc(None, Some(key.id())), Some(encryptor)))
             }
             EncryptionSettings { encrypts: true, key: None } => {
                 Err(backend_error("there is no key to encrypt with"))
             }
-            EncryptionSettings { encrypts: false, .. } => Ok((StoredFormat::Plain, None)),
+            EncryptionSettings { .. } => Ok((StoredFormat::Plain, None)),
         }
     }
 
@@ -175,6 +178,7 @@ pub(in crate::store) fn signature(path: &Path) -> Option<Signature> {
         Key::Bundle(_) => Some(Signature::Bundle),
         Key::File(_, _, File::Plan(PlanFormat::Bin)) => Some(Signature::Plan),
         Key::File(_, _, File::Plan(PlanFormat::Json)) => Some(Signature::Json),
+        Key::State(..) => Some(Signature::Json),
         Key::File(..) | Key::Applied(_) => None,
     }
 }

@@ -47,13 +47,13 @@ impl Store {
         let whole = WholeBody::default();
         let received = whole.clone();
         let upload = async move {
-            let (format, encryptor) = store.encryptor()?;
+            let (format, encryptor) = store.encryptor(key.kind())?;
             // The body owns the permits of the request, so it is kept until the upload ends.
             let mut body = body;
             let body = IncomingBody::new(&mut body, format, encryptor);
             let of_attempt = match key {
                 Key::File(run, attempt, _) => Some((run, attempt)),
-                Key::Bundle(_) | Key::Applied(_) => None,
+                Key::Bundle(_) | Key::Applied(_) | Key::State(..) => None,
             };
             store.upload(&path, conditions, body, of_attempt, &received).await
         };

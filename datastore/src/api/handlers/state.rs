@@ -1,0 +1,290 @@
+//! `/api/state/{namespace}/{layer}[/{workspace}]`: a state as terraform's and tofu's `http` backend reads, writes, locks and
+//! unlocks it.
+
+use axum::Extension;
+use axum::extract::State;
+use axum::http::header::HeaderMap;
+use axum::http::{HeaderName, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use datastore_api::state::{DEFAULT_WORKSPACE, LayerTool};
+use datastore_api::{Name, StateKey, VersionId};
+use serde_json::Value;
+
+use crate::api::body::SmallBody;
+use crate::api::error::{ApiError, Cause};
+use crate::api::params::{FromParams, Params, Query};
+use crate::api::route::Route;
+use crate::api::transfer::{ReadRequest, Upload, conditions};
+use crate::auth::caller::Caller;
+use crate::auth::{Access, Verb};
+use crate::kind::Kind;
+use crate::observe::context::RequestContext;
+use crate::store::{Announced, Claims, Key, Origin, StateError, Store, StoreError};
+
+const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
+/// The longest ID of a lock; those of terraform and tofu are UUIDs.
+const MAX_LOCK_ID: usize = 256;
+/// The longest text of a parameter that only describes a write.
+const MAX_TEXT: usize = 1024;
+
+pub(crate) struct Get {
+    key: StateKey,
+    version: Option<VersionId>,
+}
+
+/// A change of a state.
+pub(crate) struct Change {
+    pub(crate) key: StateKey,
+    claims: Claims,
+}
+
+pub(crate) struct Post {
+    change: Change,
+    origin: Origin,
+    force: bool,
+}
+
+pub(crate) struct Delete(Change);
+
+pub(crate) struct Lock(Change);
+
+pub(crate) struct Unlock(StateKey);
+
+/// A short text that describes a write.
+struct Text(String);
+
+/// `true`, or nothing.
+struct Flag;
+
+pub(crate) async fn get(
+    State(store): State<Store>,
+    Query(Get { key, version }): Query<Get>,
+    read: ReadRequest,
+) -> Result<Response, ApiError> {
+    let opened = async {
+        let object = match version {
+            Some(version) => store.state_version(&key, version).await?,
+            None => Key::State(key.clone(), store.present_state(&key).await?),
+        };
+        // The version is known to exist: 404 would say that there is no state.
+        read.answer(&store, &object).await.map_err(|cause| match cause {
+            Cause::Store(StoreError::NotFound) => {
+                let path = object.to_path().unwrap_or_default();
+                StateError::Damaged(format!("the version `{path}` of the state is missing")).into()
+            }
+            cause => cause,
+        })
+    };
+    opened.await.map_err(Route::GetState.error())
+}
+
+pub(crate) async fn post(
+    State(store): State<Store>,
+    Query(Post { change: Change { key, claims }, origin, force }): Query<Post>,
+    Extension(context): Extension<RequestContext>,
+    upload: Upload,
+) -> Result<Response, ApiError> {
+    let written = async {
+        let (headers, body) = upload.limited(Kind::State)?;
+        let announced = announced(&headers)?;
+        let origin = Origin { caller: caller(&context), ..origin };
+        let body = Box::new(body);
+        store.write_state(&key, &claims, origin, force, announced, body).await?;
+        Ok::<_, Cause>(StatusCode::OK.into_response())
+    };
+    written.await.map_err(Route::PostState.error())
+}
+
+pub(crate) async fn delete(
+    State(store): State<Store>,
+    Query(Delete(Change { key, claims })): Query<Delete>,
+) -> Result<Response, ApiError> {
+    let deleted = store.delete_state(&key, &claims).await;
+    deleted.map(|()| StatusCode::OK.into_response()).map_err(Route::DeleteState.error())
+}
+
+pub(crate) async fn lock(
+    State(store): State<Store>,
+    Query(Lock(Change { key, claims })): Query<Lock>,
+    body: SmallBody,
+) -> Result<Response, ApiError> {
+    let locked = async {
+        let info = body.json::<Value>()?;
+        let id = lock_id(&info)?;
+        store.lock_state(&key, id, &info, &claims).await?;
+        Ok::<_, Cause>(StatusCode::OK.into_response())
+    };
+    locked.await.map_err(Route::LockState.error())
+}
+
+/// Removes the lock that the body names. `force-unlock` of terraform sends no body, and then the permission `admin` is needed.
+pub(crate) async fn unlock(
+    State(store): State<Store>,
+    Query(Unlock(key)): Query<Unlock>,
+    Extension(context): Extension<RequestContext>,
+    body: SmallBody,
+) -> Result<Response, ApiError> {
+    let unlocked = async {
+        if body.is_empty() {
+            let access = Access::of(&key.namespace, Kind::State, Verb::Admin);
+            let denied = context.caller().filter(|caller| !caller.may(access));
+            if let Some(caller) = denied {
+                return Err(Cause::Forbidden(caller.denial(access)));
+            }
+            store.unlock_state(&key, None).await?;
+        } else {
+            let info = body.json::<Value>()?;
+            store.unlock_state(&key, Some(lock_id(&info)?)).await?;
+        }
+        Ok(StatusCode::OK.into_response())
+    };
+    unlocked.await.map_err(Route::UnlockState.error())
+}
+
+fn lock_id(info: &Value) -> Result<&str, Cause> {
+    let id = info.get("ID").and_then(Value::as_str);
+    let id = id.filter(|id| !id.is_empty() && id.len() <= MAX_LOCK_ID);
+    id.ok_or_else(|| {
+        Cause::Body("expected the information of a lock, with a text as its `ID`".to_owned())
+    })
+}
+
+/// The name of an authenticated caller.
+pub(crate) fn caller(context: &RequestContext) -> Option<String> {
+    context.caller().and_then(Caller::known_name).map(str::to_owned)
+}
+
+/// The digests in the headers of an upload.
+pub(crate) fn announced(headers: &HeaderMap) -> Result<Announced, Cause> {
+    let conditions = conditions(headers)?;
+    if conditions.create {
+        return Err(Cause::Header("`If-None-Match`"));
+    }
+    let md5 = headers.get(CONTENT_MD5).map(|value| {
+        let decoded = BASE64_STANDARD.decode(value.as_bytes()).ok();
+        decoded
+            .and_then(|md5| md5.try_into().ok())
+            .ok_or(Cause::Header("a `Content-MD5` that is none"))
+    });
+    Ok(Announced { sha256: conditions.sha256, md5: md5.transpose()? })
+}
+
+/// The state that the path or the query names.
+pub(crate) fn state_key(params: &Params) -> Result<StateKey, Cause> {
+    let (namespace, layer) = (params.required("namespace")?, params.required("layer")?);
+    let workspace: Option<Name> = params.optional("workspace")?;
+    let workspace = match workspace {
+        Some(workspace) => workspace,
+        None => DEFAULT_WORKSPACE.parse().map_err(|_| Cause::Missing("workspace"))?,
+    };
+    Ok(StateKey { namespace, layer, workspace })
+}
+
+/// Who writes, as the query describes it.
+pub(crate) fn origin(params: &Params) -> Result<Origin, Cause> {
+    let text = |text: Option<Text>| text.map(|Text(text)| text);
+    let run = text(params.optional("run")?);
+    let (name, version) = (text(params.optional("tool")?), text(params.optional("tool_version")?));
+    let tool = name.zip(version).map(|(name, version)| LayerTool { name, version });
+    Ok(Origin { run, tool, caller: None })
+}
+
+fn flag(params: &Params, name: &'static str) -> Result<bool, Cause> {
+    Ok(params.optional::<Flag>(name)?.is_some())
+}
+
+fn change(params: &Params) -> Result<Change, Cause> {
+    let text = |text: Option<Text>| text.map(|Text(text)| text);
+    let key = state_key(params)?;
+    let claims = Claims {
+        lock: text(params.optional("ID")?),
+        fence: params.optional("fence")?,
+        place: text(params.optional("place")?),
+        rebind: flag(params, "rebind")?,
+    };
+    Ok(Change { key, claims })
+}
+
+impl FromParams for Get {
+    const ROUTE: Route = Route::GetState;
+
+    fn from_params(params: &Params) -> Result<Self, Cause> {
+        Ok(Self { key: state_key(params)?, version: params.optional("version")? })
+    }
+
+    fn access(&self) -> Access<'_> {
+        Access::of(&self.key.namespace, Kind::State, Verb::Read)
+    }
+}
+
+impl FromParams for Post {
+    const ROUTE: Route = Route::PostState;
+
+    fn from_params(params: &Params) -> Result<Self, Cause> {
+        Ok(Self { change: change(params)?, origin: origin(params)?, force: flag(params, "force")? })
+    }
+
+    fn access(&self) -> Access<'_> {
+        let verb = if self.force { Verb::Admin } else { Verb::Write };
+        Access::of(&self.change.key.namespace, Kind::State, verb)
+    }
+}
+
+impl FromParams for Delete {
+    const ROUTE: Route = Route::DeleteState;
+
+    fn from_params(params: &Params) -> Result<Self, Cause> {
+        change(params).map(Self)
+    }
+
+    fn access(&self) -> Access<'_> {
+        Access::of(&self.0.key.namespace, Kind::State, Verb::Admin)
+    }
+}
+
+impl FromParams for Lock {
+    const ROUTE: Route = Route::LockState;
+
+    fn from_params(params: &Params) -> Result<Self, Cause> {
+        change(params).map(Self)
+    }
+
+    fn access(&self) -> Access<'_> {
+        Access::of(&self.0.key.namespace, Kind::State, Verb::Write)
+    }
+}
+
+impl FromParams for Unlock {
+    const ROUTE: Route = Route::UnlockState;
+
+    fn from_params(params: &Params) -> Result<Self, Cause> {
+        // The address is the same as that of a lock, so its other parameters are accepted and not used.
+        state_key(params).map(Self)
+    }
+
+    fn access(&self) -> Access<'_> {
+        Access::of(&self.0.namespace, Kind::State, Verb::Write)
+    }
+}
+
+impl std::str::FromStr for Text {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text.len() > MAX_TEXT || text.contains(char::is_control) {
+            return Err("is longer than 1024 bytes, or has control characters");
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl std::str::FromStr for Flag {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        // The second one stands for an example of a value.
+        if matches!(text, "true" | "1") { Ok(Self) } else { Err("is not `true`") }
+    }
+}

@@ -1,0 +1,47 @@
+//! Terraform states: their versions, locks and leases.
+//!
+//! Each version of a state is an object that never changes (`states/...`). One small *control object* per layer has what
+//! changes: which version is the state of each workspace, its lock, and the lease of the layer. It is replaced on the
+//! condition that nobody else has replaced it, and that is the one step that commits a write, a lock or a lease.
+//!
+//! [`control`] has the rules, without a storage; [`swap`] reads and replaces a control object; [`versions`] stores and
+//! lists versions; [`document`] reads state documents; [`exclusive`] excludes other processes over one directory; [`write`]
+//! has the operations. None of them knows HTTP.
+
+pub(crate) mod control;
+pub(crate) mod document;
+pub(crate) mod error;
+pub(crate) mod exclusive;
+pub(crate) mod lease;
+pub(crate) mod swap;
+pub(crate) mod versions;
+pub(crate) mod write;
+
+use std::time::Duration;
+
+use datastore_api::Name;
+
+/// The layer of a control object.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LayerKey {
+    /// Its namespace.
+    pub namespace: Name,
+    /// Its name.
+    pub layer: Name,
+}
+
+/// How states are kept.
+#[derive(Clone, Copy, Debug)]
+pub struct StateSettings {
+    /// Whether this is the only process over the storage, so that its own locks suffice where the storage cannot replace one
+    /// version of an object.
+    pub single_replica: bool,
+    /// How long a lease is valid after it was taken or renewed.
+    pub lease_ttl: Duration,
+}
+
+impl Default for StateSettings {
+    fn default() -> Self {
+        Self { single_replica: false, lease_ttl: Duration::from_mins(5) }
+    }
+}

@@ -1,0 +1,442 @@
+//! The control object of a layer: what changes about its states, and the rules for each change. It knows no storage.
+//!
+//! Two things exclude writers from each other. A *lock* of a state is terraform's own: its ID names it, and it stays until it
+//! is removed. A *lease* of the whole layer is a runner's: it expires, and has a fencing number that only rises. They are
+//! granted in one order: no lease while another's lock is held, and no lock or write from outside while a lease is valid. A
+//! writer whose number is lower than the layer's has lost its lease, and is refused for ever.
+
+use std::collections::BTreeMap;
+
+use datastore_api::Sha256;
+use datastore_api::state::{LayerTool, LeaseRequest, StateHead, StateVersion};
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::store::state::document::StateDocument;
+use crate::store::state::error::StateError;
+
+/// The most workspaces of one layer.
+const MAX_WORKSPACES: usize = 500;
+
+/// How long the credential of a lease is valid after the lease was renewed last.
+const CREDENTIAL_TTL: SignedDuration = SignedDuration::from_hours(24);
+
+/// A control object, as it is stored.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::store) struct Control {
+    /// The version of this format.
+    pub(super) format: u32,
+    /// The random id of the last replacement, by which a writer without an answer recognizes its own.
+    pub(super) write: String,
+    /// The highest fencing number of any lease.
+    pub(super) fence: u64,
+    pub(super) lease: Option<HeldLease>,
+    pub(super) tool: Option<LayerTool>,
+    /// By workspace.
+    pub(super) states: BTreeMap<String, State>,
+}
+
+/// The present state of one workspace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::store) struct State {
+    /// The last version that was written, also after a deletion.
+    pub(super) version: Option<StateVersion>,
+    pub(super) deleted: Option<Timestamp>,
+    pub(super) lock: Option<Lock>,
+    pub(super) place: Option<String>,
+}
+
+/// The lock of a state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::store) struct Lock {
+    pub(super) id: String,
+    /// What its holder sent.
+    pub(super) info: Value,
+    /// The number of the lease under which it was taken.
+    pub(super) fence: Option<u64>,
+}
+
+/// The lease of a layer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::store) struct HeldLease {
+    /// The random id that its holder chose.
+    pub(super) id: String,
+    pub(super) number: u64,
+    pub(super) request: LeaseRequest,
+    pub(super) caller: Option<String>,
+    pub(super) acquired: Timestamp,
+    pub(super) renewed: Timestamp,
+    pub(super) expires: Timestamp,
+    pub(super) took_over: Option<String>,
+    pub(super) credential: Option<Credential>,
+}
+
+/// A password for one state that belongs to a lease.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::store) struct Credential {
+    pub(super) sha256: Sha256,
+    pub(super) workspace: String,
+}
+
+/// With what a caller locks or writes.
+#[derive(Clone, Debug, Default)]
+pub struct Claims {
+    /// The ID of its lock.
+    pub lock: Option<String>,
+    /// The number of its lease.
+    pub fence: Option<u64>,
+    /// Where its code is.
+    pub place: Option<String>,
+    /// Whether that place may replace another one.
+    pub rebind: bool,
+}
+
+/// What a write does to the order of versions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::store) enum Order {
+    /// The state has these bytes already.
+    Unchanged,
+    /// It is the next version of this generation.
+    Next(u64),
+}
+
+impl Control {
+    /// The version of the format that this program writes.
+    pub(super) const FORMAT: u32 = 1;
+
+    fn valid_lease(&self, now: Timestamp) -> Option<&HeldLease> {
+        self.lease.as_ref().filter(|lease| lease.is_valid(now))
+    }
+
+    /// Takes the lease, or renews it for the same `id`.
+    pub(super) fn take_lease(
+        &mut self,
+        new: HeldLease,
+        now: Timestamp,
+    ) -> Result<HeldLease, StateError> {
+        match &mut self.lease {
+            Some(lease) if lease.id == new.id && lease.number == self.fence => {
+                lease.extend(new.expires, now);
+                lease.credential = new.credential;
+                return Ok(lease.clone());
+            }
+            Some(lease) if lease.is_valid(now) => return Err(StateError::Leased(lease.as_lock())),
+            _ => {}
+        }
+        // A lock with a number belongs to a lease that has ended: it does not keep the lease from its successor, but it stays.
+        let mut locks = self.states.values().filter_map(|state| state.lock.as_ref());
+        if let Some(lock) = locks.find(|lock| lock.fence.is_none()) {
+            return Err(StateError::Locked(lock.shown()));
+        }
+        let took_over = self.lease.take().map(|dead| dead.described());
+        self.fence += 1;
+        let lease = HeldLease { number: self.fence, took_over, ..new };
+        self.lease = Some(lease.clone());
+        Ok(lease)
+    }
+
+    /// Renews a lease, also one that has expired and that nobody has taken over.
+    pub(super) fn renew_lease(
+        &mut self,
+        id: &str,
+        expires: Timestamp,
+        now: Timestamp,
+    ) -> Result<HeldLease, StateError> {
+        match &mut self.lease {
+            Some(lease) if lease.id == id && lease.number == self.fence => {
+                lease.extend(expires, now);
+                Ok(lease.clone())
+            }
+            _ => Err(StateError::LeaseLost(self.why_lost(now))),
+        }
+    }
+
+    /// Releases a lease, if its holder still has it.
+    pub(super) fn release_lease(&mut self, id: &str) {
+        self.lease.take_if(|lease| lease.id == id);
+    }
+
+    /// Who has the layer instead of a caller that has lost its lease.
+    fn why_lost(&self, now: Timestamp) -> String {
+        match self.valid_lease(now) {
+            Some(lease) => format!(
+                "the lease of the layer is lost: {} has taken it, with the number {}",
+                lease.described(),
+                lease.number
+            ),
+            None => "the lease of the layer has ended, and another writer has worked on it since, or it was released"
+                .to_owned(),
+        }
+    }
+
+    /// Whether this is the password for a state, and the name of its lease's caller.
+    pub(super) fn accepts(
+        &self,
+        workspace: &str,
+        sha256: Sha256,
+        now: Timestamp,
+    ) -> Option<String> {
+        let lease = self.lease.as_ref().filter(|lease| lease.number == self.fence)?;
+        let credential = lease.credential.as_ref()?;
+        let lasts = lease.renewed.checked_add(CREDENTIAL_TTL).is_ok_and(|end| now < end);
+        (lasts && credential.sha256 == sha256 && credential.workspace == workspace)
+            .then(|| lease.caller.clone().unwrap_or_default())
+    }
+
+    /// Checks the number of a caller's lease, which is that of its lock if it sends none.
+    fn check_fence(&self, fence: Option<u64>, now: Timestamp) -> Result<(), StateError> {
+        let holds = |number| self.lease.as_ref().is_some_and(|lease| lease.number == number);
+        match fence {
+            // Nobody has taken over, so an expired lease still counts.
+            Some(number) if number == self.fence && holds(number) => Ok(()),
+            Some(number) => Err(StateError::LeaseLost(format!(
+                "the fencing number {number} is no longer valid, the layer's is {}: {}",
+                self.fence,
+                self.why_lost(now)
+            ))),
+            None => match self.valid_lease(now) {
+                Some(lease) => Err(StateError::Leased(lease.as_lock())),
+                None => Ok(()),
+            },
+        }
+    }
+
+    /// Locks a state, or confirms the lock for the same ID.
+    pub(super) fn lock(
+        &mut self,
+        workspace: &str,
+        lock: Lock,
+        claims: &Claims,
+        now: Timestamp,
+    ) -> Result<(), StateError> {
+        let held = self.states.get(workspace).and_then(|state| state.lock.as_ref());
+        match held {
+            Some(held) if held.id == lock.id && held.fence == lock.fence => return Ok(()),
+            Some(held) => return Err(StateError::Locked(held.shown())),
+            None => {}
+        }
+        self.check_fence(lock.fence, now)?;
+        let is_outside = lock.fence.is_none();
+        let state = self.state_mut(workspace)?;
+        state.check_place(claims)?;
+        state.lock = Some(lock);
+        // The holder of an expired lease must not write beside this lock.
+        if is_outside && self.lease.take().is_some() {
+            self.fence += 1;
+        }
+        Ok(())
+    }
+
+    /// Removes the lock with this ID. A lock that is not held any more is no error.
+    pub(super) fn unlock(&mut self, workspace: &str, id: &str) -> Result<(), StateError> {
+        let Some(state) = self.states.get_mut(workspace) else { return Ok(()) };
+        match &state.lock {
+            Some(lock) if lock.id != id => Err(StateError::OtherLock {
+                held: lock.id.clone(),
+                given: id.to_owned(),
+                info: lock.shown(),
+            }),
+            _ => {
+                state.lock = None;
+                Ok(())
+            }
+        }
+    }
+
+    /// Removes any lock, as `force-unlock` asks for, unless its holder's lease is valid.
+    pub(super) fn force_unlock(
+        &mut self,
+        workspace: &str,
+        now: Timestamp,
+    ) -> Result<(), StateError> {
+        let valid = self.valid_lease(now).map(|lease| lease.number);
+        let Some(state) = self.states.get_mut(workspace) else { return Ok(()) };
+        match &state.lock {
+            Some(Lock { fence: Some(number), .. }) if valid == Some(*number) => {
+                Err(StateError::HolderAlive(*number))
+            }
+            _ => {
+                state.lock = None;
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether a caller may write a state now.
+    pub(super) fn check_writer(
+        &self,
+        workspace: &str,
+        claims: &Claims,
+        now: Timestamp,
+    ) -> Result<(), StateError> {
+        let lock = self.states.get(workspace).and_then(|state| state.lock.as_ref());
+        let own_lock = lock.filter(|lock| claims.lock.as_ref() == Some(&lock.id));
+        let fence = claims.fence.or(own_lock.and_then(|lock| lock.fence));
+        // The reason that does not pass comes first: a writer that has lost its lease must not wait for the lock.
+        match (self.check_fence(fence, now), lock, &claims.lock) {
+            (Err(lost @ StateError::LeaseLost(_)), ..) => Err(lost),
+            (_, Some(lock), _) if own_lock.is_none() => Err(StateError::Locked(lock.shown())),
+            (checked, Some(_), _) | (checked, None, None) => checked,
+            (checked, None, Some(id)) => checked.and(Err(StateError::LockLost(id.clone()))),
+        }
+    }
+
+    /// Decides how a document follows the present version. With `force` lineage and serial may be any.
+    pub(super) fn order(
+        &self,
+        workspace: &str,
+        document: &StateDocument,
+        sha256: Sha256,
+        claims: &Claims,
+        force: bool,
+    ) -> Result<Order, StateError> {
+        let Some(state) = self.states.get(workspace) else { return Ok(Order::Next(1)) };
+        let Some(version) = &state.version else {
+            return state.check_place(claims).map(|()| Order::Next(1));
+        };
+        let next = version.generation + 1;
+        if state.deleted.is_some() {
+            return state.check_place(claims).map(|()| Order::Next(next));
+        }
+        if version.sha256 == sha256 {
+            return Ok(Order::Unchanged);
+        }
+        state.check_place(claims)?;
+        let is_same = version.lineage == document.lineage;
+        match (is_same, document.serial > version.serial) {
+            (true, true) => Ok(Order::Next(version.generation)),
+            _ if force => Ok(Order::Next(next)),
+            (false, _) => Err(StateError::Lineage {
+                stored: version.lineage.clone(),
+                written: document.lineage.clone(),
+            }),
+            (true, false) => {
+                Err(StateError::Serial { stored: version.serial, written: document.serial })
+            }
+        }
+    }
+
+    /// Makes a version the state.
+    pub(super) fn set_version(
+        &mut self,
+        workspace: &str,
+        version: StateVersion,
+        claims: &Claims,
+    ) -> Result<(), StateError> {
+        let state = self.state_mut(workspace)?;
+        state.version = Some(version);
+        state.deleted = None;
+        if let Some(place) = &claims.place
+            && (state.place.is_none() || claims.rebind)
+        {
+            state.place = Some(place.clone());
+        }
+        Ok(())
+    }
+
+    /// Deletes a state; its last version stays known.
+    pub(super) fn delete(&mut self, workspace: &str, now: Timestamp) {
+        if let Some(state) = self.states.get_mut(workspace)
+            && state.version.is_some()
+        {
+            state.deleted.get_or_insert(now);
+        }
+    }
+
+    /// Undoes a deletion.
+    pub(super) fn undelete(&mut self, workspace: &str) -> Result<(), StateError> {
+        match self.states.get_mut(workspace) {
+            Some(state) if state.deleted.is_some() => {
+                state.deleted = None;
+                Ok(())
+            }
+            Some(state) if state.version.is_some() => Err(StateError::NotDeleted),
+            _ => Err(StateError::NoState("whose deletion could be undone")),
+        }
+    }
+
+    fn state_mut(&mut self, workspace: &str) -> Result<&mut State, StateError> {
+        if !self.states.contains_key(workspace) && self.states.len() >= MAX_WORKSPACES {
+            return Err(StateError::TooManyWorkspaces(MAX_WORKSPACES));
+        }
+        Ok(self.states.entry(workspace.to_owned()).or_default())
+    }
+}
+
+impl State {
+    /// The version that readers get.
+    pub(super) fn present(&self) -> Option<&StateVersion> {
+        self.version.as_ref().filter(|_| self.deleted.is_none())
+    }
+
+    /// As callers see it.
+    pub(super) fn head(&self) -> StateHead {
+        StateHead {
+            version: self.present().cloned(),
+            deleted: self.deleted.map(|time| time.to_string()),
+            lock: self.lock.as_ref().map(Lock::shown),
+            place: self.place.clone(),
+        }
+    }
+
+    fn check_place(&self, claims: &Claims) -> Result<(), StateError> {
+        match (&self.place, &claims.place) {
+            (Some(stored), Some(given)) if stored != given && !claims.rebind => {
+                Err(StateError::Place { stored: stored.clone(), given: given.clone() })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Lock {
+    /// What its holder sent, with the number of its lease.
+    pub(super) fn shown(&self) -> Value {
+        let mut info = self.info.clone();
+        if let (Some(fence), Some(info)) = (self.fence, info.as_object_mut()) {
+            info.insert("fence".to_owned(), fence.into());
+        }
+        info
+    }
+}
+
+impl HeldLease {
+    pub(super) fn is_valid(&self, now: Timestamp) -> bool {
+        now < self.expires
+    }
+
+    fn extend(&mut self, expires: Timestamp, now: Timestamp) {
+        self.renewed = now;
+        // The clock of another replica may be behind.
+        self.expires = self.expires.max(expires);
+    }
+
+    /// Holder, machine, run and time, for people.
+    pub(super) fn described(&self) -> String {
+        let LeaseRequest { holder, host, run } = &self.request;
+        let run = run.as_ref().map(|run| format!(" for the run {run}")).unwrap_or_default();
+        let text = format!("{holder} on {host}{run}, renewed at {}", shown_time(self.renewed));
+        text.replace(char::is_control, " ")
+    }
+
+    /// In the form of a lock, as terraform shows the holder of one.
+    fn as_lock(&self) -> Value {
+        let LeaseRequest { holder, host, run } = &self.request;
+        json!({
+            "ID": format!("lease-{}", self.number),
+            "Operation": "the lease of the layer",
+            "Info": run.as_ref().map(|run| format!("run {run}")).unwrap_or_default(),
+            "Who": format!("{holder}@{host}"),
+            "Version": "",
+            "Created": shown_time(self.acquired),
+            "Path": "",
+        })
+    }
+}
+
+/// To the second.
+fn shown_time(time: Timestamp) -> String {
+    let second = Timestamp::from_second(time.as_second()).unwrap_or(time);
+    second.to_string()
+}

@@ -1,0 +1,114 @@
+//! Why an operation on a state was refused or failed.
+
+use serde_json::Value;
+
+use crate::store::error::StoreError;
+use crate::store::state::document::InvalidState;
+
+/// Why an operation on a state was refused or failed.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// Another holds the lock of the state. The value is what its holder sent about it.
+    #[error("the state is locked: {}", shown_lock(.0))]
+    Locked(Value),
+    /// Another holds the lease of the layer. The value describes it in the form of a lock.
+    #[error("the layer is in use: {}", shown_lock(.0))]
+    Leased(Value),
+    /// The caller's lease is not valid any more. The text says why.
+    #[error("{0}")]
+    LeaseLost(String),
+    /// The lock with which the caller writes is not held any more.
+    #[error("the lock {0} is not held any more: it was removed while the writer still worked")]
+    LockLost(String),
+    /// The lock has another ID.
+    #[error("the lock has the ID {held}, not {given}: {}", shown_lock(.info))]
+    OtherLock {
+        /// Its ID.
+        held: String,
+        /// The ID that was given.
+        given: String,
+        /// What its holder sent about it.
+        info: Value,
+    },
+    /// The lock cannot be removed without its ID while its holder's lease is valid.
+    #[error(
+        "the lock was taken under the lease {0}, which is still valid: end that run, or remove the lock by its ID with \
+         `datastore state unlock --id ID`"
+    )]
+    HolderAlive(u64),
+    /// The written document belongs to another history than the state.
+    #[error(
+        "the state has the lineage {stored}, and the written document {written}: they do not describe the same objects. To \
+         replace the state all the same: `datastore state push --force`"
+    )]
+    Lineage {
+        /// Lineage of the state.
+        stored: String,
+        /// Lineage of the document.
+        written: String,
+    },
+    /// The written document is not newer than the state.
+    #[error(
+        "the state has the serial {stored}, and the written document {written}, which must be higher: the writer began with \
+         an older state. To replace the state all the same: `datastore state push --force`"
+    )]
+    Serial {
+        /// Serial of the state.
+        stored: u64,
+        /// Serial of the document.
+        written: u64,
+    },
+    /// The state belongs to the code of another place.
+    #[error(
+        "this is the state of {stored}, and the caller works on {given}: name another layer (--name), or move the state to \
+         this code with --rebind"
+    )]
+    Place {
+        /// The place that the first writer named.
+        stored: String,
+        /// The place that the caller named.
+        given: String,
+    },
+    /// There is no state to work on.
+    #[error("there is no state {0}")]
+    NoState(&'static str),
+    /// The state exists, so a deletion cannot be undone.
+    #[error("the state is not deleted")]
+    NotDeleted,
+    /// The layer has too many workspaces.
+    #[error("the layer has {0} workspaces, the most that one layer can have")]
+    TooManyWorkspaces(usize),
+    /// The body is not a state.
+    #[error(transparent)]
+    Document(#[from] InvalidState),
+    /// What the storage has about the layer's states is damaged or incomplete.
+    #[error("{0}: restore it from a backup before you plan or apply anything of this layer")]
+    Damaged(String),
+    /// The storage cannot replace one version of an object.
+    #[error(
+        "states are not kept here: the storage cannot replace one version of an object, so two replicas could overwrite \
+         each other's states. Start the only replica with --single-replica"
+    )]
+    NotConditional,
+    /// Another process serves the states of this directory.
+    #[error("another process serves the states of this directory{0}")]
+    Elsewhere(&'static str),
+    /// Others replaced the control object again and again.
+    #[error("too many writers at once; try again")]
+    Contention,
+    /// The storage failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// A lock for people: operation, holder, ID and time, as far as they are known.
+fn shown_lock(info: &Value) -> String {
+    let text = |name: &str| info.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+    let part = |name, before: &str| {
+        text(name).map(|text| format!("{before}{}", text.escape_debug())).unwrap_or_default()
+    };
+    let parts =
+        [part("Who", "by "), part("Operation", " for "), part("Info", ", "), part("ID", ", ID ")];
+    let shown = format!("{}{}", parts.concat(), part("Created", ", since "));
+    shown.trim_start_matches([',', ' ']).to_owned()
+}

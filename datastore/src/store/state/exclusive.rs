@@ -1,0 +1,109 @@
+//! Who may keep states in a storage: any number of replicas where it can replace one version of an object, and one process
+//! elsewhere. Over a directory that process holds a lock, so that a second one is noticed.
+
+use std::fs::{DirBuilder, File, TryLockError};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::sync::Arc;
+
+use object_store::path::Path;
+use tokio::sync::OnceCell;
+
+use crate::store::backend::directory::disk::Disk;
+use crate::store::backend::metered::STAT_TIMEOUT;
+use crate::store::error::backend_error;
+use crate::store::handle::{Inner, Store};
+use crate::store::state::StateSettings;
+use crate::store::state::error::StateError;
+
+/// The file whose lock the process holds that serves the states of a directory.
+const LOCK_FILE: &str = ".plancha/states.lock";
+
+/// The lock of a directory, once it is held. It is released when the process ends.
+#[derive(Clone, Debug, Default)]
+pub(in crate::store) struct DirectoryLock(Arc<OnceCell<File>>);
+
+/// The result of a try.
+enum Tried {
+    Locked(File),
+    Elsewhere,
+    NoLocks(io::Error),
+}
+
+impl Store {
+    /// The same store, which keeps states in this way.
+    #[must_use]
+    pub fn with_states(&self, settings: StateSettings) -> Self {
+        Self(Arc::new(Inner { states: settings, ..(*self.0).clone() }))
+    }
+
+    /// How long a lease is valid.
+    pub(super) fn lease_ttl(&self) -> jiff::SignedDuration {
+        jiff::SignedDuration::try_from(self.states.lease_ttl)
+            .unwrap_or(jiff::SignedDuration::from_mins(5))
+    }
+
+    /// Whether the locks of this process suffice.
+    pub(super) fn is_only_replica(&self) -> bool {
+        self.states.single_replica && self.updates() != Some(true)
+    }
+
+    /// Checks that no other process can overwrite what this one writes.
+    pub(super) async fn check_states_allowed(&self) -> Result<(), StateError> {
+        match &self.disk {
+            Some(disk) => self.lock_directory(disk).await,
+            None if self.backend.provider.is_none() || self.is_only_replica() => Ok(()),
+            None => match self.updates() {
+                Some(true) => Ok(()),
+                Some(false) => Err(StateError::NotConditional),
+                None => {
+                    let unknown = "it is not known yet whether the storage can replace one version of an object";
+                    Err(backend_error(unknown).into())
+                }
+            },
+        }
+    }
+
+    async fn lock_directory(&self, disk: &Disk) -> Result<(), StateError> {
+        let lock = async || match try_lock(disk).await? {
+            Tried::Locked(file) => Ok(file),
+            Tried::Elsewhere => Err(StateError::Elsewhere(
+                ": ask it (`--url`), or stop it first; a directory has one server of states",
+            )),
+            Tried::NoLocks(error) => Err(backend_error(error).into()),
+        };
+        match self.directory_lock.0.get_or_try_init(lock).await {
+            Ok(_) => Ok(()),
+            // The operator answers for it.
+            Err(StateError::Store(_)) if self.states.single_replica => Ok(()),
+            Err(StateError::Store(error)) => {
+                tracing::error!(
+                    error = datastore_api::chain(&error),
+                    "the directory cannot be locked, so it cannot be seen whether another process serves its states. Start \
+                     the only one with --single-replica"
+                );
+                Err(StateError::NotConditional)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+async fn try_lock(disk: &Disk) -> Result<Tried, StateError> {
+    let path = Path::from(LOCK_FILE);
+    let lock = |root: &std::path::Path| {
+        let file_path = root.join(LOCK_FILE);
+        if let Some(parent) = file_path.parent() {
+            DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
+        }
+        let file = File::options().create(true).truncate(false).write(true).open(&file_path)?;
+        Ok(match file.try_lock() {
+            Ok(()) => Tried::Locked(file),
+            Err(TryLockError::WouldBlock) => Tried::Elsewhere,
+            Err(TryLockError::Error(error)) => Tried::NoLocks(error),
+        })
+    };
+    disk.run_job("lock", STAT_TIMEOUT, &path, lock)
+        .await
+        .map_err(|error| backend_error(error).into())
+}

@@ -1,0 +1,404 @@
+//! Writes of states: each stores an immutable version first, and commits it by the control object.
+
+use bytes::Bytes;
+use datastore_api::state::{LayerTool, StateHead, StateKind, StateVersion};
+use datastore_api::{Sha256, StateKey, VersionId, chain};
+use futures::{Stream, TryStreamExt as _, stream};
+use jiff::Timestamp;
+use object_store::{Error, ObjectStoreExt as _};
+use serde_json::Value;
+
+use crate::store::error::{BoxError, StoreError, backend_error};
+use crate::store::handle::Store;
+use crate::store::key::{Key, parse, random};
+use crate::store::state::LayerKey;
+use crate::store::state::control::{Claims, Lock, Order};
+use crate::store::state::document::{InvalidState, StateDocument, inspected, with_serial};
+use crate::store::state::error::StateError;
+use crate::store::state::versions::hash_path;
+use crate::store::write::conditions::PutConditions;
+
+/// Who writes a version, as its description shows it.
+#[derive(Clone, Debug, Default)]
+pub struct Origin {
+    /// The run, as `<run>/<attempt>`.
+    pub run: Option<String>,
+    /// The tool.
+    pub tool: Option<LayerTool>,
+    /// The caller.
+    pub caller: Option<String>,
+}
+
+/// The digests that a caller announced.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Announced {
+    /// Of `Repr-Digest`.
+    pub sha256: Option<Sha256>,
+    /// Of `Content-MD5`.
+    pub md5: Option<[u8; 16]>,
+}
+
+/// A body of a state.
+type Body = Box<dyn Stream<Item = Result<Bytes, BoxError>> + Send + Unpin + 'static>;
+
+/// What became of a try to commit a version.
+enum Commit {
+    /// It is the state now, or the state had the same bytes.
+    Done(Order),
+    /// Another version became the state meanwhile.
+    Moved,
+}
+
+impl Store {
+    /// The version that readers of a state get; [`StateError::NoState`] only if there is certainly none.
+    pub async fn present_state(&self, key: &StateKey) -> Result<VersionId, StateError> {
+        let head = self.state_head(key).await?;
+        head.version.map(|version| version.version).ok_or(StateError::NoState("here"))
+    }
+
+    /// What is known of a state.
+    pub async fn state_head(&self, key: &StateKey) -> Result<StateHead, StateError> {
+        let control = self.control(&key.into()).await?;
+        let state = control.states.get(key.workspace.as_ref());
+        Ok(state.map(|state| state.head()).unwrap_or_default())
+    }
+
+    /// The key of one version of a state, which must be one of its versions.
+    pub async fn state_version(&self, key: &StateKey, id: VersionId) -> Result<Key, StateError> {
+        self.find_version(key, &id).await?;
+        Ok(Key::State(key.clone(), id))
+    }
+
+    /// Writes a state. A document that is refused is kept as a rejected version.
+    pub async fn write_state(
+        &self,
+        key: &StateKey,
+        claims: &Claims,
+        origin: Origin,
+        force: bool,
+        announced: Announced,
+        body: Body,
+    ) -> Result<(), StateError> {
+        self.check_states_allowed().await?;
+        let stored = self.store_version(key, origin, announced, body);
+        // The description of the present version is needed as well: both take about as long.
+        let present = async {
+            let head = self.last_version(key).await?;
+            if let Some(version) = &head {
+                self.describe_version(key, version).await?;
+            }
+            Ok::<_, StateError>(head)
+        };
+        let (stored, present) = futures::join!(stored, present);
+        let (version, document) = stored?;
+        let version = StateVersion { fence: claims.fence, ..version };
+        let present = match present {
+            Ok(present) => present,
+            Err(error) => {
+                self.discard_version(key, &version).await;
+                return Err(error);
+            }
+        };
+        match self.commit_version(key, claims, &version, &document, force, present).await {
+            Ok(Order::Next(_)) => Ok(()),
+            Ok(Order::Unchanged) => {
+                self.discard_version(key, &version).await;
+                Ok(())
+            }
+            Err(error) if is_refusal(&error) => {
+                let reason = Some(error.to_string());
+                let rejected = StateVersion { kind: StateKind::Rejected, reason, ..version };
+                self.try_describe_version(key, &rejected).await;
+                Err(error)
+            }
+            // The result may not be known, so the version stays.
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Stores the document of a new version, which is not the state yet.
+    async fn store_version(
+        &self,
+        key: &StateKey,
+        origin: Origin,
+        announced: Announced,
+        body: Body,
+    ) -> Result<(StateVersion, StateDocument), StateError> {
+        let now = self.state_clock()?;
+        let id = VersionId::new(u64::try_from(now.as_microsecond()).unwrap_or_default(), random());
+        let (body, document) = inspected(body, announced.md5);
+        let conditions = PutConditions { sha256: announced.sha256, ..PutConditions::default() };
+        let stored = self.put(&Key::State(key.clone(), id.clone()), conditions, body).await;
+        let sha256 = stored.map_err(|error| match error {
+            StoreError::Upload(cause) => match cause.downcast::<InvalidState>() {
+                Ok(invalid) => StateError::Document(*invalid),
+                Err(cause) => StoreError::Upload(cause).into(),
+            },
+            error => error.into(),
+        })?;
+        let document = document.await.map_err(|_| backend_error("the state was not read"))?;
+        let version = StateVersion {
+            version: id,
+            kind: StateKind::Head,
+            generation: 0,
+            serial: document.serial,
+            lineage: document.lineage.clone(),
+            sha256,
+            size: document.size,
+            resources: document.resources,
+            terraform_version: document.terraform_version.clone(),
+            encrypted: document.encrypted,
+            run: origin.run,
+            tool: origin.tool,
+            caller: origin.caller,
+            created: shown(now),
+            fence: None,
+            reason: None,
+        };
+        Ok((version, document))
+    }
+
+    /// Makes a stored version the state. `present` is the last version of the state, whose description is stored.
+    async fn commit_version(
+        &self,
+        key: &StateKey,
+        claims: &Claims,
+        version: &StateVersion,
+        document: &StateDocument,
+        force: bool,
+        mut present: Option<StateVersion>,
+    ) -> Result<Order, StateError> {
+        let workspace = key.workspace.as_ref();
+        loop {
+            let described = present.as_ref().map(|present| present.version.clone());
+            let commit = self
+                .change_control(&key.into(), |control, now| {
+                    let last =
+                        control.states.get(workspace).and_then(|state| state.version.as_ref());
+                    if last.map(|last| &last.version) != described.as_ref() {
+                        return Ok(Commit::Moved);
+                    }
+                    let order = control.order(workspace, document, version.sha256, claims, force);
+                    if let Ok(Order::Unchanged) = order {
+                        return Ok(Commit::Done(Order::Unchanged));
+                    }
+                    control.check_writer(workspace, claims, now)?;
+                    let order = order?;
+                    if let Order::Next(generation) = order {
+                        let version = StateVersion { generation, ..version.clone() };
+                        control.set_version(workspace, version, claims)?;
+                    }
+                    Ok(Commit::Done(order))
+                })
+                .await?;
+            match commit {
+                Commit::Done(order) => {
+                    if let (Order::Next(generation), None) = (order, &described) {
+                        // From now on, the loss of the control object is noticed.
+                        let version = StateVersion { generation, ..version.clone() };
+                        self.try_describe_version(key, &version).await;
+                    }
+                    return Ok(order);
+                }
+                Commit::Moved => {
+                    present = self.last_version(key).await?;
+                    if let Some(present) = &present {
+                        self.describe_version(key, present).await?;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The last version of a state, also of a deleted one.
+    async fn last_version(&self, key: &StateKey) -> Result<Option<StateVersion>, StateError> {
+        let mut control = self.control(&key.into()).await?;
+        Ok(control.states.remove(key.workspace.as_ref()).and_then(|state| state.version))
+    }
+
+    /// Deletes the document of a version that never became one.
+    async fn discard_version(&self, key: &StateKey, version: &StateVersion) {
+        let path = Key::State(key.clone(), version.version.clone()).to_path().unwrap_or_default();
+        if let Err(error) = self.delete(&path).await {
+            tracing::warn!(
+                error = chain(&error),
+                path,
+                "a copy of a state could not be deleted; gc removes it"
+            );
+        }
+    }
+
+    /// Stores a copy of a state that never becomes the state by itself. One with the same bytes is stored once.
+    pub async fn put_snapshot(
+        &self,
+        key: &StateKey,
+        origin: Origin,
+        announced: Announced,
+        body: Body,
+    ) -> Result<(), StateError> {
+        let (version, _) = self.store_version(key, origin, announced, body).await?;
+        let hash = parse(&hash_path(key, version.sha256))?;
+        let earlier = match self.objects.get(&hash).await {
+            Err(Error::NotFound { .. }) => None,
+            found => Some(found.map_err(backend_error)?.bytes().await.map_err(backend_error)?),
+        };
+        let earlier = earlier.and_then(|id| str::from_utf8(&id).ok()?.parse::<VersionId>().ok());
+        if let Some(id) = earlier
+            && self.described_version(key, StateKind::Snapshot, &id).await?.is_some()
+        {
+            self.discard_version(key, &version).await;
+            return Ok(());
+        }
+        let snapshot = StateVersion { kind: StateKind::Snapshot, ..version };
+        self.describe_version(key, &snapshot).await?;
+        self.put_internal(&hash, Bytes::from(snapshot.version.to_string())).await?;
+        Ok(())
+    }
+
+    /// Makes an old version the state again, with the next serial. An encrypted one cannot be changed: it begins a new
+    /// generation. The document is read into memory.
+    pub async fn restore_state(
+        &self,
+        key: &StateKey,
+        id: VersionId,
+        origin: Origin,
+    ) -> Result<(), StateError> {
+        let old = self.find_version(key, &id).await?;
+        let (_, bytes) = self.open_whole(&Key::State(key.clone(), id.clone())).await?;
+        let content = bytes.try_collect::<Vec<_>>().await?.concat();
+        loop {
+            let present = self.last_version(key).await?;
+            let serial = present.as_ref().map_or(old.serial, |present| present.serial + 1);
+            let content =
+                if old.encrypted { Some(content.clone()) } else { with_serial(&content, serial) };
+            let content = content.ok_or_else(|| InvalidState("it has no serial".to_owned()))?;
+            let body: Body = Box::new(stream::iter([Ok(Bytes::from(content))]));
+            let (version, _) =
+                self.store_version(key, origin.clone(), Announced::default(), body).await?;
+            if let Some(present) = &present {
+                self.describe_version(key, present).await?;
+            }
+            let reason = Some(format!("restored from the version {id}"));
+            if self.commit_restored(key, StateVersion { reason, ..version }, present).await? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Makes a restored version the state; `false` if another version became it meanwhile.
+    async fn commit_restored(
+        &self,
+        key: &StateKey,
+        version: StateVersion,
+        present: Option<StateVersion>,
+    ) -> Result<bool, StateError> {
+        let (workspace, claims) = (key.workspace.as_ref(), Claims::default());
+        self.change_control(&key.into(), |control, now| {
+            let state = control.states.get(workspace);
+            let last = state.and_then(|state| state.version.as_ref());
+            if last.map(|last| &last.version) != present.as_ref().map(|present| &present.version) {
+                return Ok(false);
+            }
+            control.check_writer(workspace, &claims, now)?;
+            let is_next = last.is_some_and(|last| {
+                last.lineage == version.lineage && last.serial < version.serial
+            });
+            let is_deleted = state.is_some_and(|state| state.deleted.is_some());
+            let generation = last.map_or(0, |last| last.generation);
+            let generation = generation + u64::from(!is_next || is_deleted);
+            control.set_version(
+                workspace,
+                StateVersion { generation, ..version.clone() },
+                &claims,
+            )?;
+            Ok(true)
+        })
+        .await
+    }
+
+    /// Deletes a state. Its versions stay.
+    pub async fn delete_state(&self, key: &StateKey, claims: &Claims) -> Result<(), StateError> {
+        if let Some(version) = self.last_version(key).await? {
+            self.describe_version(key, &version).await?;
+        }
+        let workspace = key.workspace.as_ref();
+        self.change_control(&key.into(), |control, now| {
+            control.check_writer(workspace, claims, now)?;
+            control.delete(workspace, now);
+            Ok(())
+        })
+        .await
+    }
+
+    /// Undoes a deletion.
+    pub async fn undelete_state(&self, key: &StateKey) -> Result<(), StateError> {
+        let workspace = key.workspace.as_ref();
+        self.change_control(&key.into(), |control, now| {
+            control.check_writer(workspace, &Claims::default(), now)?;
+            control.undelete(workspace)
+        })
+        .await
+    }
+
+    /// Locks a state. `info` is what the holder sends, with the `ID` of the lock.
+    pub async fn lock_state(
+        &self,
+        key: &StateKey,
+        id: &str,
+        info: &Value,
+        claims: &Claims,
+    ) -> Result<(), StateError> {
+        self.change_control(&key.into(), |control, now| {
+            let lock = Lock { id: id.to_owned(), info: info.clone(), fence: claims.fence };
+            control.lock(key.workspace.as_ref(), lock, claims, now)
+        })
+        .await
+    }
+
+    /// Removes the lock with this ID; without an ID any lock whose holder's lease is not valid.
+    pub async fn unlock_state(&self, key: &StateKey, id: Option<&str>) -> Result<(), StateError> {
+        let workspace = key.workspace.as_ref();
+        self.change_control(&key.into(), |control, now| match id {
+            Some(id) => control.unlock(workspace, id),
+            None => control.force_unlock(workspace, now),
+        })
+        .await
+    }
+
+    /// The tool of a layer.
+    pub async fn layer_tool(&self, layer: &LayerKey) -> Result<Option<LayerTool>, StateError> {
+        Ok(self.control(layer).await?.tool)
+    }
+
+    /// Records the tool of a layer.
+    pub async fn put_layer_tool(
+        &self,
+        layer: &LayerKey,
+        tool: LayerTool,
+    ) -> Result<(), StateError> {
+        self.change_control(layer, |control, _| {
+            control.tool = Some(tool.clone());
+            Ok(())
+        })
+        .await
+    }
+}
+
+/// Whether a whole state document was refused, and is kept.
+fn is_refusal(error: &StateError) -> bool {
+    matches!(
+        error,
+        StateError::Locked(_)
+            | StateError::Leased(_)
+            | StateError::LeaseLost(_)
+            | StateError::LockLost(_)
+            | StateError::Lineage { .. }
+            | StateError::Serial { .. }
+            | StateError::Place { .. }
+    )
+}
+
+/// To the millisecond.
+fn shown(time: Timestamp) -> String {
+    Timestamp::from_millisecond(time.as_millisecond()).unwrap_or(time).to_string()
+}

@@ -1,0 +1,204 @@
+//! Leases of layers, their numbers, and their credentials.
+
+use datastore::store::Storage;
+use reqwest::Method;
+use serde_json::json;
+use support::TestDatastore;
+
+use super::documents::{
+    STATE, document, expiry, hasty, lease, lock, number, of, post, unlock, versions,
+};
+use crate::http::{request, send};
+
+const LEASE: &str = "leases/team-a/network";
+
+#[tokio::test]
+async fn a_lease_excludes_other_leases_locks_and_writers() {
+    for datastore in TestDatastore::each().await {
+        assert_eq!(of(&datastore, "GET", LEASE, "").await.status, 404);
+        let first = number(&lease(&datastore, "a").await);
+        // A retry of the same caller.
+        assert_eq!(number(&lease(&datastore, "a").await), first);
+        let held = lease(&datastore, "b").await;
+        assert_eq!(held.status, 423);
+        assert!(held.text().contains("a@machine") && held.text().contains("apply-1/0"), "{held:?}");
+        let outside = lock(&datastore, STATE, "x").await;
+        assert_eq!((outside.status, outside.json()["Who"].as_str()), (423, Some("a@machine")));
+        assert_eq!(post(&datastore, STATE, &document("l", 1, "a")).await, 423);
+        let fenced = format!("{STATE}?fence={first}");
+        assert_eq!(lock(&datastore, &fenced, "x").await.status, 200);
+        assert_eq!(post(&datastore, &format!("{fenced}&ID=x"), &document("l", 1, "a")).await, 200);
+        // By its lock alone it is known as well.
+        assert_eq!(post(&datastore, &format!("{STATE}?ID=x"), &document("l", 2, "a")).await, 200);
+        assert_eq!(unlock(&datastore, &fenced, "x").await.status, 200);
+        let shown = of(&datastore, "GET", LEASE, "").await.json();
+        assert_eq!((&shown["holder"], &shown["valid"]), (&json!("a"), &json!(true)));
+        for _ in 0..2 {
+            assert_eq!(of(&datastore, "DELETE", &format!("{LEASE}?id=a"), "").await.status, 200);
+        }
+        assert_eq!(of(&datastore, "PUT", &format!("{LEASE}?id=a"), "").await.status, 409);
+        let second = number(&lease(&datastore, "b").await);
+        assert!(second > first);
+        // The first one's number is worth nothing any more.
+        assert_eq!(post(&datastore, &fenced, &document("l", 3, "a")).await, 409);
+        assert_eq!(of(&datastore, "DELETE", &format!("{LEASE}?id=a"), "").await.status, 200);
+        assert_eq!(lease(&datastore, "c").await.status, 423);
+    }
+}
+
+#[tokio::test]
+async fn a_lease_is_refused_while_another_locks_a_state() {
+    let datastore = TestDatastore::memory().await;
+    assert_eq!(lock(&datastore, &format!("{STATE}/blue"), "person").await.status, 200);
+    let refused = lease(&datastore, "a").await;
+    assert_eq!((refused.status, refused.json()["ID"].as_str()), (423, Some("person")));
+    assert_eq!(unlock(&datastore, &format!("{STATE}/blue"), "person").await.status, 200);
+    assert_eq!(lease(&datastore, "a").await.status, 200);
+}
+
+#[tokio::test]
+async fn an_expired_lease_counts_until_another_takes_over() {
+    for take_over in [false, true] {
+        let datastore = hasty(Storage::Memory).await;
+        let first = number(&lease(&datastore, "a").await);
+        let fenced = format!("{STATE}?fence={first}");
+        assert_eq!(lock(&datastore, &fenced, "x").await.status, 200);
+        assert_eq!(post(&datastore, &format!("{fenced}&ID=x"), &document("l", 1, "a")).await, 200);
+        expiry().await;
+        if take_over {
+            let granted = lease(&datastore, "b").await.json();
+            assert!(
+                granted["lease"]["took_over"].as_str().unwrap().contains("a on machine"),
+                "{granted}"
+            );
+            // The lock of the dead stays, and names it.
+            let second = granted["lease"]["number"].as_u64().unwrap();
+            let held = lock(&datastore, &format!("{STATE}?fence={second}"), "y").await;
+            assert_eq!((held.status, held.json()["ID"].as_str()), (423, Some("x")));
+            assert_eq!(held.json()["fence"], first);
+            let late =
+                of(&datastore, "POST", &format!("{fenced}&ID=x"), &document("l", 2, "late")).await;
+            assert_eq!(late.status, 409, "{late:?}");
+            assert_eq!(of(&datastore, "PUT", &format!("{LEASE}?id=a"), "").await.status, 409);
+            let rejected = versions(&datastore, "&kind=rejected").await;
+            assert_eq!(rejected["versions"][0]["serial"], 2, "{rejected}");
+            assert_eq!(rejected["head"]["version"]["serial"], 1);
+            // The new holder may remove it by its ID.
+            assert_eq!(unlock(&datastore, STATE, "x").await.status, 200);
+            assert_eq!(lock(&datastore, &format!("{STATE}?fence={second}"), "y").await.status, 200);
+        } else {
+            assert_eq!(
+                post(&datastore, &format!("{fenced}&ID=x"), &document("l", 2, "late")).await,
+                200
+            );
+            let renewed = of(&datastore, "PUT", &format!("{LEASE}?id=a"), "").await;
+            assert_eq!(renewed.json()["lease"]["valid"], true);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_lock_without_a_number_ends_an_expired_lease() {
+    let datastore = hasty(Storage::Memory).await;
+    let first = number(&lease(&datastore, "a").await);
+    expiry().await;
+    assert_eq!(lock(&datastore, STATE, "person").await.status, 200);
+    assert_eq!(of(&datastore, "PUT", &format!("{LEASE}?id=a"), "").await.status, 409);
+    assert_eq!(
+        post(&datastore, &format!("{STATE}?fence={first}"), &document("l", 1, "a")).await,
+        409
+    );
+    assert_eq!(post(&datastore, &format!("{STATE}?ID=person"), &document("l", 1, "a")).await, 200);
+    assert_eq!(unlock(&datastore, STATE, "person").await.status, 200);
+    assert!(number(&lease(&datastore, "b").await) > first + 1);
+}
+
+#[tokio::test]
+async fn a_lock_is_not_forced_open_while_its_holders_lease_is_valid() {
+    let datastore = hasty(Storage::Memory).await;
+    let first = number(&lease(&datastore, "a").await);
+    assert_eq!(lock(&datastore, &format!("{STATE}?fence={first}"), "x").await.status, 200);
+    assert_eq!(of(&datastore, "UNLOCK", STATE, "").await.status, 409);
+    expiry().await;
+    assert_eq!(of(&datastore, "UNLOCK", STATE, "").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_credential_opens_one_state_until_its_lease_ends() {
+    use datastore::{Auth, Callers, Policy, Verb};
+
+    let (token, rule) = crate::access::authentication::token(
+        "ci",
+        &["team-*"],
+        &["state", "lease"],
+        &[Verb::Read, Verb::Write],
+    );
+    let (poor, poor_rule) = crate::access::authentication::token(
+        "poor",
+        &["team-a"],
+        &["lease"],
+        &[Verb::Read, Verb::Write],
+    );
+    let mut policy = Policy::default();
+    policy.add(&rule).unwrap();
+    policy.add(&poor_rule).unwrap();
+    let callers = Callers { tokens: true, policy, ..Callers::default() };
+    let datastore = TestDatastore::guarded(Auth::Callers(Box::new(callers))).await;
+    let body = json!({"holder": "a", "host": "machine", "run": null}).to_string();
+    let asked = async |method: &str, rest: &str, token: &str, body: &str| {
+        let request = request(&datastore, Method::from_bytes(method.as_bytes()).unwrap(), rest);
+        send(request.basic_auth("plancha", Some(token)).body(body.to_owned())).await
+    };
+    let take = async |id: &str, token: &str| {
+        let rest = format!("{LEASE}?id={id}&workspace=default");
+        send(request(&datastore, Method::POST, &rest).bearer_auth(token).body(body.clone())).await
+    };
+    let granted = take("poor", &poor).await;
+    assert_eq!((granted.status, &granted.json()["credential"]), (200, &json!(null)));
+    let rest = format!("{LEASE}?id=poor");
+    assert_eq!(
+        send(request(&datastore, Method::DELETE, &rest).bearer_auth(&poor)).await.status,
+        200
+    );
+
+    let granted = take("a", &token).await.json();
+    let credential = granted["credential"].as_str().unwrap();
+    let fenced = format!("{STATE}?fence={}", granted["lease"]["number"]);
+    assert_eq!(
+        asked("LOCK", &fenced, credential, &super::documents::lock_info("x")).await.status,
+        200
+    );
+    assert_eq!(
+        asked("POST", &format!("{fenced}&ID=x"), credential, &document("l", 1, "a")).await.status,
+        200
+    );
+    assert_eq!(asked("GET", STATE, credential, "").await.status, 200);
+    // The token of a caller is a password, too.
+    assert_eq!(asked("GET", STATE, &token, "").await.status, 200);
+    for (method, rest, status) in [
+        ("GET", "state/team-a/other", 401),
+        ("GET", "state/team-b/network", 401),
+        ("GET", "state/team-a/network/blue", 401),
+        ("GET", "state/team-a/network?namespace=team-a", 401),
+        ("DELETE", STATE, 403),
+        ("POST", "state/team-a/network?force=true", 403),
+        ("UNLOCK", STATE, 403),
+        ("GET", "states?namespace=team-a&layer=network", 401),
+        ("GET", LEASE, 401),
+        ("GET", "runs?namespace=team-a&layer=network", 401),
+    ] {
+        let answer = asked(method, rest, credential, "").await;
+        assert_eq!(answer.status, status, "{method} {rest}: {answer:?}");
+        assert!(!answer.text().contains(credential));
+    }
+    let rest = format!("{LEASE}?id=a");
+    assert_eq!(
+        send(request(&datastore, Method::DELETE, &rest).bearer_auth(&token)).await.status,
+        200
+    );
+    assert_eq!(asked("GET", STATE, credential, "").await.status, 401);
+    let stored =
+        std::fs::read_to_string(datastore.root().join(".plancha/states/team-a/network/control"))
+            .unwrap();
+    assert!(!stored.contains(credential));
+}
