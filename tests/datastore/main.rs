@@ -55,8 +55,10 @@ mod state {
     mod backend;
     pub(crate) mod documents;
     mod history;
+    mod kills;
     mod leases;
     mod races;
+    mod tenants;
 }
 
 /// Connections, limits, memory and TLS.

@@ -258,6 +258,7 @@ fn state_status(error: &StateError) -> StatusCode {
         | StateError::LockLost(_)
         | StateError::OtherLock { .. }
         | StateError::HolderAlive(_)
+        | StateError::Deleted
         | StateError::Lineage { .. }
         | StateError::Serial { .. }
         | StateError::Place { .. }

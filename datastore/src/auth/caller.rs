@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_home_namespace_allows_every_read_and_no_write_of_bundles() {
+    fn the_home_namespace_allows_every_read_and_no_write_of_bundles_and_no_state() {
         let home = "team-a".parse().unwrap();
         let may = |verb| {
             let access = |kind| Access { namespace: &home, kind, verb };
@@ -174,10 +174,11 @@ mod tests {
                 .filter(|kind| default_rights(access(Some(*kind))))
                 .collect::<Vec<_>>()
         };
-        assert_eq!(may(Verb::Read), Kind::ALL);
+        let all_but_states = Kind::ALL.into_iter().filter(|kind| *kind != Kind::State);
+        assert_eq!(may(Verb::Read), all_but_states.collect::<Vec<_>>());
         let written = may(Verb::Write);
-        assert_eq!(written.len(), Kind::ALL.len() - 1);
-        assert!(!written.contains(&Kind::Bundle));
+        assert_eq!(written.len(), Kind::ALL.len() - 2);
+        assert!(!written.contains(&Kind::Bundle) && !written.contains(&Kind::State));
         assert_eq!(may(Verb::Append), [Kind::Log]);
         assert!(may(Verb::Delete).is_empty() && may(Verb::Admin).is_empty());
     }

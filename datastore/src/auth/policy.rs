@@ -455,7 +455,7 @@ mod tests {
         insta::assert_snapshot!(refusal("{who: {oidc: 'https://x'}, namespaces: [a], verbs: [read]}"), @"rule 1: this version does not support `oidc`");
         insta::assert_snapshot!(refusal("{who: {serviceaccount: a/b}, namespaces: [a], verbs: [raed]}"), @"line 1 column 63: unknown variant `raed`, expected one of read, write, append, list, delete, admin");
         insta::assert_snapshot!(refusal("{who: {serviceaccount: a/b}, namespaces: [a], kind: [plan], verbs: [read]}"), @"line 1 column 55: unknown field `kind`, expected one of who, namespaces, kinds, verbs");
-        insta::assert_snapshot!(refusal("{who: {serviceaccount: a/b}, namespaces: [a], kinds: [plans], verbs: [read]}"), @"line 1 column 63: invalid kind `plans`: expected one of bin, json, pretty, short, log, bundle, artifact, workspace, plan");
+        insta::assert_snapshot!(refusal("{who: {serviceaccount: a/b}, namespaces: [a], kinds: [plans], verbs: [read]}"), @"line 1 column 63: invalid kind `plans`: expected one of bin, json, pretty, short, log, bundle, artifact, workspace, state, lease, plan");
         insta::assert_snapshot!(refusal("{who: {serviceaccount: a/b}, verbs: [read]}"), @"line 1 column 38: missing field `namespaces`");
     }
 }

@@ -176,12 +176,12 @@ mod tests {
         let mut sizes = Sizes::default();
         assert_eq!(
             Kind::ALL.map(|kind| Size(sizes.of(kind)).to_string()).join(" "),
-            "512MiB 1GiB 1GiB 1MiB 1GiB 4GiB 4GiB 4GiB"
+            "512MiB 1GiB 1GiB 1MiB 1GiB 4GiB 4GiB 4GiB 256MiB 64KiB"
         );
         sizes.set(Kind::Log, 5);
         assert_eq!(
             Kind::ALL.map(|kind| sizes.of(kind) == 5),
-            [false, false, false, false, true, false, false, false]
+            [false, false, false, false, true, false, false, false, false, false]
         );
     }
 }

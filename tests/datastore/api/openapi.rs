@@ -5,6 +5,7 @@ use serde_json::Value;
 use support::TestDatastore;
 
 use crate::http::{CLIENT, get, request, send};
+use crate::state::documents::{document as document_of_state, lock_info};
 
 async fn document(datastore: &TestDatastore) -> Value {
     let answer = get(datastore, "openapi.json").await;
@@ -25,7 +26,9 @@ fn operations(document: &Value) -> Vec<(Method, String, Value)> {
     let operations = paths.iter().flat_map(|(path, methods)| {
         let methods = methods.as_object().unwrap();
         methods.iter().map(move |(method, operation)| {
-            (method.to_uppercase().parse().unwrap(), path.clone(), operation.clone())
+            // `OpenAPI` has no word for LOCK.
+            let method = method.trim_start_matches("x-").to_uppercase();
+            (method.parse().unwrap(), path.clone(), operation.clone())
         })
     });
     operations.collect()
@@ -36,7 +39,7 @@ async fn every_documented_route_is_served_and_has_its_own_metric_label() {
     let datastore = TestDatastore::memory().await;
     let document = document(&datastore).await;
     let operations = operations(&document);
-    assert_eq!(operations.len(), 18);
+    assert_eq!(operations.len(), 39);
     for (method, path, _) in &operations {
         let url = datastore.url.join(path.trim_start_matches('/')).unwrap();
         let answer = send(CLIENT.request(method.clone(), url)).await;
@@ -44,6 +47,25 @@ async fn every_documented_route_is_served_and_has_its_own_metric_label() {
     }
     let metrics = send(CLIENT.get(datastore.url.join("metrics").unwrap())).await.text();
     assert!(!metrics.contains("route=\"other\""), "{metrics}");
+}
+
+/// A body that the route accepts.
+fn body(path: &str, method: &Method) -> String {
+    match (path, method.as_str()) {
+        ("/api/states", "PUT") | (_, "POST")
+            if path.starts_with("/api/state/") || path == "/api/states" =>
+        {
+            document_of_state("l", 1, "a")
+        }
+        (_, "LOCK" | "UNLOCK") => lock_info("1"),
+        ("/api/leases/{namespace}/{layer}", "POST") => {
+            r#"{"holder": "a", "host": "b", "run": null}"#.to_owned()
+        }
+        ("/api/tools/{namespace}/{layer}", "PUT") => {
+            r#"{"name": "tofu", "version": "1.9.0"}"#.to_owned()
+        }
+        _ => "x".to_owned(),
+    }
 }
 
 #[tokio::test]
@@ -60,11 +82,15 @@ async fn only_parameters_documented_as_required_are_required() {
             let given = given.map(|(name, _)| match *name {
                 "format" => "format=bin".to_owned(),
                 "cursor" => "cursor=".to_owned(),
+                "kind" => "kind=head".to_owned(),
+                "force" | "rebind" => format!("{name}=true"),
+                "version" => "version=fffa0b1c2d3e4f50-0123456789abcdef".to_owned(),
                 name => format!("{name}=1"),
             });
             let rest = path.strip_prefix("/api/").unwrap();
             let url = format!("{rest}?{}", given.collect::<Vec<_>>().join("&"));
-            let status = send(request(&datastore, method.clone(), &url).body("x")).await.status;
+            let body = body(&path, &method);
+            let status = send(request(&datastore, method.clone(), &url).body(body)).await.status;
             assert_eq!(status == 400, *required, "{method} {url} without {omitted}: {status}");
         }
     }

@@ -160,7 +160,9 @@ impl Digests {
 
 /// Whether a call with this status may succeed when it is retried.
 pub(super) fn is_transient(status: StatusCode) -> bool {
-    status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS
+    // 501: it does not support the request, and will not.
+    status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED
+        || status == StatusCode::TOO_MANY_REQUESTS
 }
 
 /// A duration in seconds, to a tenth.

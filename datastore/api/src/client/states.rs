@@ -33,7 +33,7 @@ pub enum LeaseAnswer {
     Held(String),
     /// The caller held it, and another took it over. The text names the other.
     Lost(String),
-    /// This datastore has no leases: it is an older one, or Burrito's.
+    /// This datastore has no leases: it is an older one, Burrito's, or over a storage that cannot keep them.
     Unsupported,
 }
 
@@ -326,9 +326,10 @@ impl Client {
     }
 }
 
-/// Whether this is the answer of a datastore without the route.
+/// Whether this is the answer of a datastore without the route, or whose storage cannot keep states.
 fn is_unsupported(error: &ClientError) -> bool {
     match error {
+        ClientError::Refused { status: StatusCode::NOT_IMPLEMENTED, .. } => true,
         ClientError::Refused { status: StatusCode::NOT_FOUND, sender, message, .. } => {
             *sender != Sender::Datastore && message == "Not Found"
         }

@@ -19,6 +19,9 @@ use crate::store::state::error::StateError;
 /// The most workspaces of one layer.
 const MAX_WORKSPACES: usize = 500;
 
+/// The most lineages of deleted and replaced states that are remembered.
+const MAX_FORMER_LINEAGES: usize = 20;
+
 /// How long the credential of a lease is valid after the lease was renewed last.
 const CREDENTIAL_TTL: SignedDuration = SignedDuration::from_hours(24);
 
@@ -42,7 +45,14 @@ pub(in crate::store) struct Control {
 pub(in crate::store) struct State {
     /// The last version that was written, also after a deletion.
     pub(super) version: Option<StateVersion>,
+    /// The highest serial of any version. A restored one gets a higher one, so that no writer of any earlier version can
+    /// follow it.
+    #[serde(default)]
+    pub(super) highest_serial: u64,
     pub(super) deleted: Option<Timestamp>,
+    /// Lineages of deleted and replaced states, the last at the end: their writers may still work.
+    #[serde(default)]
+    pub(super) former_lineages: Vec<String>,
     pub(super) lock: Option<Lock>,
     pub(super) place: Option<String>,
 }
@@ -297,7 +307,13 @@ impl Control {
         };
         let next = version.generation + 1;
         if state.deleted.is_some() {
-            return state.check_place(claims).map(|()| Order::Next(next));
+            state.check_place(claims)?;
+            let is_former = state.former_lineages.contains(&document.lineage);
+            return if is_former && !force {
+                Err(StateError::Deleted)
+            } else {
+                Ok(Order::Next(next))
+            };
         }
         if version.sha256 == sha256 {
             return Ok(Order::Unchanged);
@@ -325,7 +341,14 @@ impl Control {
         claims: &Claims,
     ) -> Result<(), StateError> {
         let state = self.state_mut(workspace)?;
-        state.version = Some(version);
+        state.highest_serial = state.highest_serial.max(version.serial);
+        state.former_lineages.retain(|lineage| *lineage != version.lineage);
+        let lineage = version.lineage.clone();
+        let replaced =
+            state.version.replace(version).filter(|replaced| replaced.lineage != lineage);
+        if let Some(replaced) = replaced {
+            state.remember_lineage(replaced.lineage);
+        }
         state.deleted = None;
         if let Some(place) = &claims.place
             && (state.place.is_none() || claims.rebind)
@@ -338,9 +361,12 @@ impl Control {
     /// Deletes a state; its last version stays known.
     pub(super) fn delete(&mut self, workspace: &str, now: Timestamp) {
         if let Some(state) = self.states.get_mut(workspace)
-            && state.version.is_some()
+            && let Some(version) = &state.version
+            && state.deleted.is_none()
         {
-            state.deleted.get_or_insert(now);
+            let lineage = version.lineage.clone();
+            state.deleted = Some(now);
+            state.remember_lineage(lineage);
         }
     }
 
@@ -378,6 +404,13 @@ impl State {
             lock: self.lock.as_ref().map(Lock::shown),
             place: self.place.clone(),
         }
+    }
+
+    fn remember_lineage(&mut self, lineage: String) {
+        self.former_lineages.retain(|former| *former != lineage);
+        self.former_lineages.push(lineage);
+        let surplus = self.former_lineages.len().saturating_sub(MAX_FORMER_LINEAGES);
+        self.former_lineages.drain(..surplus);
     }
 
     fn check_place(&self, claims: &Claims) -> Result<(), StateError> {
@@ -440,3 +473,6 @@ fn shown_time(time: Timestamp) -> String {
     let second = Timestamp::from_second(time.as_second()).unwrap_or(time);
     second.to_string()
 }
+
+#[cfg(test)]
+mod tests;

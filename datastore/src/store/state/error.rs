@@ -58,6 +58,12 @@ pub enum StateError {
         /// Serial of the document.
         written: u64,
     },
+    /// The state with this lineage was deleted, so the writer began before that.
+    #[error(
+        "the state with this lineage was deleted while the writer worked, or before: undo that with `datastore state \
+         undelete`, or write it all the same with `datastore state push --force`"
+    )]
+    Deleted,
     /// The state belongs to the code of another place.
     #[error(
         "this is the state of {stored}, and the caller works on {given}: name another layer (--name), or move the state to \

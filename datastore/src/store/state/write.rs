@@ -12,7 +12,7 @@ use crate::store::error::{BoxError, StoreError, backend_error};
 use crate::store::handle::Store;
 use crate::store::key::{Key, parse, random};
 use crate::store::state::LayerKey;
-use crate::store::state::control::{Claims, Lock, Order};
+use crate::store::state::control::{Claims, Lock, Order, State};
 use crate::store::state::document::{InvalidState, StateDocument, inspected, with_serial};
 use crate::store::state::error::StateError;
 use crate::store::state::versions::hash_path;
@@ -212,8 +212,13 @@ impl Store {
 
     /// The last version of a state, also of a deleted one.
     async fn last_version(&self, key: &StateKey) -> Result<Option<StateVersion>, StateError> {
+        Ok(self.last_state(key).await?.version)
+    }
+
+    /// What the control object has about a state.
+    async fn last_state(&self, key: &StateKey) -> Result<State, StateError> {
         let mut control = self.control(&key.into()).await?;
-        Ok(control.states.remove(key.workspace.as_ref()).and_then(|state| state.version))
+        Ok(control.states.remove(key.workspace.as_ref()).unwrap_or_default())
     }
 
     /// Deletes the document of a version that never became one.
@@ -267,8 +272,9 @@ impl Store {
         let (_, bytes) = self.open_whole(&Key::State(key.clone(), id.clone())).await?;
         let content = bytes.try_collect::<Vec<_>>().await?.concat();
         loop {
-            let present = self.last_version(key).await?;
-            let serial = present.as_ref().map_or(old.serial, |present| present.serial + 1);
+            let state = self.last_state(key).await?;
+            let (highest, present) = (state.highest_serial, state.version);
+            let serial = if present.is_some() { highest + 1 } else { old.serial };
             let content =
                 if old.encrypted { Some(content.clone()) } else { with_serial(&content, serial) };
             let content = content.ok_or_else(|| InvalidState("it has no serial".to_owned()))?;
@@ -392,6 +398,7 @@ fn is_refusal(error: &StateError) -> bool {
             | StateError::Leased(_)
             | StateError::LeaseLost(_)
             | StateError::LockLost(_)
+            | StateError::Deleted
             | StateError::Lineage { .. }
             | StateError::Serial { .. }
             | StateError::Place { .. }
