@@ -59,6 +59,7 @@ mod state {
     mod leases;
     mod races;
     mod tenants;
+    mod terraform;
 }
 
 /// Connections, limits, memory and TLS.
