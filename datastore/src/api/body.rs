@@ -37,12 +37,9 @@ impl<S: Sync> FromRequest<S> for SmallBody {
     async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
         let context = request.extensions().get::<RequestContext>();
         let route = context.map_or(Route::Unknown, RequestContext::route);
-        match to_bytes(request.into_body(), LIMIT).await {
-            Ok(bytes) => Ok(Self(bytes)),
-            Err(_) => {
-                let reason = "it has more than 64 KiB, or broke off".to_owned();
-                Err(route.error()(Cause::Body(reason)))
-            }
+        if let Ok(bytes) = to_bytes(request.into_body(), LIMIT).await {
+            return Ok(Self(bytes));
         }
+        Err(route.error()(Cause::Body("it has more than 64 KiB, or broke off".to_owned())))
     }
 }

@@ -68,6 +68,10 @@ impl<S: Clone + Send + Sync + 'static> Api<S> {
     }
 
     /// Adds a route. A GET also answers HEAD.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "a handler is named, and each path has a copy"
+    )]
     pub(crate) fn route<H, T>(mut self, route: Route, handler: H, summary: &str) -> Self
     where
         H: Handler<T, S> + DescribeHandler<T>,
@@ -87,6 +91,10 @@ impl<S: Clone + Send + Sync + 'static> Api<S> {
     }
 
     /// Adds the methods LOCK and UNLOCK of the routes of states. `OpenAPI` has no word for them.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "a handler is named, and each path has a copy"
+    )]
     pub(crate) fn locks<L, T, U, V>(mut self, lock: (L, &str), unlock: (U, &str)) -> Self
     where
         L: Handler<T, S> + DescribeHandler<T>,

@@ -289,7 +289,7 @@ impl Route {
     }
 }
 
-/// A method of WebDAV, which `http` has no constant for.
+/// A method of `WebDAV`, which `http` has no constant for.
 fn custom(name: &[u8]) -> Method {
     Method::from_bytes(name).unwrap_or_default()
 }

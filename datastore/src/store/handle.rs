@@ -21,11 +21,10 @@ use crate::store::backend::metered::{Calls, Metered};
 use crate::store::backend::storage::{Backend, Storage};
 use crate::store::encryption::EncryptionSettings;
 use crate::store::error::BoxError;
-use crate::store::key_locks::{KeyLock, KeyLocks};
+use crate::store::key::locks::{KeyLock, KeyLocks};
 use crate::store::probe::health::Health;
 use crate::store::run_index::known::Indexed;
-use crate::store::state::StateSettings;
-use crate::store::state::exclusive::DirectoryLock;
+use crate::store::state::settings::{DirectoryLock, StateSettings};
 use crate::store::write::parts::BlockPool;
 use crate::transport::memory::Memory;
 

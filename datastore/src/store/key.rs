@@ -2,6 +2,8 @@
 //!
 //! The first two forms are Burrito's, byte for byte. Everything below `.plancha/` is the datastore's own.
 
+pub(in crate::store) mod locks;
+
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Instant;
 

@@ -13,11 +13,10 @@ pub(crate) mod document;
 pub(crate) mod error;
 pub(crate) mod exclusive;
 pub(crate) mod lease;
+pub(crate) mod settings;
 pub(crate) mod swap;
 pub(crate) mod versions;
 pub(crate) mod write;
-
-use std::time::Duration;
 
 use datastore_api::Name;
 
@@ -28,20 +27,4 @@ pub struct LayerKey {
     pub namespace: Name,
     /// Its name.
     pub layer: Name,
-}
-
-/// How states are kept.
-#[derive(Clone, Copy, Debug)]
-pub struct StateSettings {
-    /// Whether this is the only process over the storage, so that its own locks suffice where the storage cannot replace one
-    /// version of an object.
-    pub single_replica: bool,
-    /// How long a lease is valid after it was taken or renewed.
-    pub lease_ttl: Duration,
-}
-
-impl Default for StateSettings {
-    fn default() -> Self {
-        Self { single_replica: false, lease_ttl: Duration::from_mins(5) }
-    }
 }

@@ -78,17 +78,13 @@ pub(crate) fn inspected(
         Inspection { pieces: Some(pieces), reading, md5, hasher: Md5::new(), size: 0, found };
     let checked = stream::try_unfold((body, Some(inspection)), async |(mut body, inspection)| {
         let Some(mut inspection) = inspection else { return Ok(None) };
-        match body.next().await {
-            Some(piece) => {
-                let piece = piece?;
-                inspection.pass(&piece).await;
-                Ok(Some((piece, (body, Some(inspection)))))
-            }
-            None => {
-                inspection.finish().await?;
-                Ok::<_, BoxError>(None)
-            }
+        if let Some(piece) = body.next().await {
+            let piece = piece?;
+            inspection.pass(&piece).await;
+            return Ok(Some((piece, (body, Some(inspection)))));
         }
+        inspection.finish().await?;
+        Ok::<_, BoxError>(None)
     });
     (checked.boxed(), document)
 }

@@ -7,21 +7,16 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::sync::Arc;
 
 use object_store::path::Path;
-use tokio::sync::OnceCell;
 
 use crate::store::backend::directory::disk::Disk;
 use crate::store::backend::metered::STAT_TIMEOUT;
 use crate::store::error::backend_error;
 use crate::store::handle::{Inner, Store};
-use crate::store::state::StateSettings;
 use crate::store::state::error::StateError;
+use crate::store::state::settings::StateSettings;
 
 /// The file whose lock the process holds that serves the states of a directory.
 const LOCK_FILE: &str = ".plancha/states.lock";
-
-/// The lock of a directory, once it is held. It is released when the process ends.
-#[derive(Clone, Debug, Default)]
-pub(in crate::store) struct DirectoryLock(Arc<OnceCell<File>>);
 
 /// The result of a try.
 enum Tried {

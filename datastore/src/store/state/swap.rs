@@ -93,7 +93,9 @@ impl Store {
             if Instant::now() > deadline {
                 return Err(StateError::Contention);
             }
-            sleep(pause.mul_f64(0.5 + (random() % 1000) as f64 / 1000.0)).await;
+            // Half of it to one and a half.
+            sleep(pause / 2 + pause * u32::try_from(random() % 1000).unwrap_or_default() / 1000)
+                .await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }

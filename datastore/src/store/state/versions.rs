@@ -15,6 +15,7 @@ use crate::store::error::{StoreError, backend_error};
 use crate::store::handle::Store;
 use crate::store::key::parse;
 use crate::store::state::LayerKey;
+use crate::store::state::control::State;
 use crate::store::state::error::StateError;
 
 /// Descriptions that are read at once.
@@ -70,7 +71,7 @@ impl Store {
         });
         let versions = versions.buffered(PARALLEL_READS);
         let versions = versions.try_filter_map(async |version| Ok(version)).try_collect().await?;
-        let head = state.map(|state| state.head()).unwrap_or_default();
+        let head = state.map(State::head).unwrap_or_default();
         Ok(States { head, versions, next })
     }
 

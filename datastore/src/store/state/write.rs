@@ -60,7 +60,7 @@ impl Store {
     pub async fn state_head(&self, key: &StateKey) -> Result<StateHead, StateError> {
         let control = self.control(&key.into()).await?;
         let state = control.states.get(key.workspace.as_ref());
-        Ok(state.map(|state| state.head()).unwrap_or_default())
+        Ok(state.map(State::head).unwrap_or_default())
     }
 
     /// The key of one version of a state, which must be one of its versions.

@@ -1,5 +1,5 @@
 //! `bench RUNNER DATASTORE [SECTION...]`: figures as ratios to a yardstick of the same minute, since
-//! machines are noisy. Sections: `run`, `pod`, `snapshot`, `redact`, `resolve`, `install`, `transfer`, `files`, `clouds`, `server=S3S-FS`, `minio=MINIO`, `gc`, `memory`, `starve`. `scripts/bench` builds and calls it.
+//! machines are noisy. Sections: `run`, `pod`, `snapshot`, `redact`, `resolve`, `install`, `transfer`, `files`, `clouds`, `server=S3S-FS`, `minio=MINIO`, `state=MINIO`, `gc`, `memory`, `starve`. `scripts/bench` builds and calls it.
 //! `load [hop]put|[hop]get SIZE SECONDS` in a section's place is one load alone, for a profiler.
 
 #![expect(clippy::disallowed_types, reason = "a bench starts the programs themselves")]
@@ -26,6 +26,8 @@ mod run;
 mod snapshot;
 #[path = "bench/starve.rs"]
 mod starve;
+#[path = "bench/state.rs"]
+mod state;
 #[path = "bench/tend.rs"]
 mod tend;
 
@@ -63,7 +65,7 @@ async fn main() {
     }
     let [runner, datastore, sections @ ..] = args.as_slice() else {
         eprintln!(
-            "usage: bench RUNNER DATASTORE [run|pod|snapshot|redact|resolve|install|transfer|files|clouds|server=S3S-FS|minio=MINIO|gc|memory|starve]..."
+            "usage: bench RUNNER DATASTORE [run|pod|snapshot|redact|resolve|install|transfer|files|clouds|server=S3S-FS|minio=MINIO|state=MINIO|gc|memory|starve]..."
         );
         std::process::exit(64);
     };
@@ -92,6 +94,9 @@ async fn main() {
     }
     if let Some(program) = value("minio=") {
         minio::minio(&programs, program).await;
+    }
+    if let Some(program) = value("state=") {
+        tokio::task::block_in_place(|| state::state(&programs, program));
     }
     if wanted("gc") {
         tend::over_directory(&programs).await;

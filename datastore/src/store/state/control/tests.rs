@@ -151,6 +151,23 @@ impl World {
         })
     }
 
+    fn write_again(&self, client: usize) {
+        let Some(written) = self.clients[client].written.clone() else { return };
+        if self.present().is_some_and(|present| present.version == written.version) {
+            let claims = self.claims(client);
+            let order = self.control.order(W, &document(&written), written.sha256, &claims, false);
+            assert_eq!(order.unwrap(), Order::Unchanged);
+        }
+    }
+
+    fn take_lease(&mut self, client: usize) {
+        let (before, now) = (self.control.fence, self.time());
+        if let Ok(lease) = self.control.take_lease(lease(&format!("c{client}"), now), now) {
+            assert!(lease.number >= before && lease.number == self.control.fence);
+            self.clients[client].lease = Some(lease.number);
+        }
+    }
+
     fn run(&mut self, op: Op) {
         let now = self.time();
         match op {
@@ -164,20 +181,7 @@ impl World {
                     self.write(client, next);
                 }
             }
-            Op::WriteAgain(client) => {
-                if let Some(written) = self.clients[client].written.clone()
-                    && self.present().is_some_and(|present| present.version == written.version)
-                {
-                    let order = self.control.order(
-                        W,
-                        &document(&written),
-                        written.sha256,
-                        &self.claims(client),
-                        false,
-                    );
-                    assert_eq!(order.unwrap(), Order::Unchanged);
-                }
-            }
+            Op::WriteAgain(client) => self.write_again(client),
             Op::Lock(client) => {
                 let claims = self.claims(client);
                 let lock = Lock { id: format!("c{client}"), info: json!({}), fence: claims.fence };
@@ -190,14 +194,7 @@ impl World {
             Op::ForceUnlock => {
                 self.control.force_unlock(W, now).ok();
             }
-            Op::TakeLease(client) => {
-                let before = self.control.fence;
-                let taken = self.control.take_lease(lease(&format!("c{client}"), now), now);
-                if let Ok(lease) = taken {
-                    assert!(lease.number >= before && lease.number == self.control.fence);
-                    self.clients[client].lease = Some(lease.number);
-                }
-            }
+            Op::TakeLease(client) => self.take_lease(client),
             Op::Renew(client) => {
                 let expires = now.checked_add(SignedDuration::from_secs(TTL)).unwrap();
                 let renewed = self.control.renew_lease(&format!("c{client}"), expires, now);

@@ -34,14 +34,14 @@ pub(super) async fn minio(programs: &Programs, program: &str) {
 }
 
 /// The server, until it is dropped.
-struct Minio {
+pub(super) struct Minio {
     url: String,
     child: Child,
     _files: TempDir,
 }
 
 impl Minio {
-    fn start(program: &str) -> Self {
+    pub(super) fn start(program: &str) -> Self {
         let files = TempDir::new().unwrap();
         std::fs::create_dir(files.path().join("bucket")).unwrap();
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
@@ -59,7 +59,7 @@ impl Minio {
         Self { url: format!("http://{free}"), child, _files: files }
     }
 
-    fn variables(&self) -> Vec<(&'static str, String)> {
+    pub(super) fn variables(&self) -> Vec<(&'static str, String)> {
         let variables = [
             ("AWS_ENDPOINT_URL_S3", &*self.url),
             ("AWS_ALLOW_HTTP", "true"),
