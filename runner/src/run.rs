@@ -16,7 +16,6 @@ mod push;
 mod snapshot;
 pub(crate) mod step;
 pub(crate) mod stored_plan;
-mod unpushed;
 pub(crate) mod unsent;
 
 use std::path::{Path, PathBuf};

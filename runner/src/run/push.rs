@@ -2,6 +2,7 @@
 
 mod errored;
 mod files;
+mod unpushed;
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -36,7 +36,7 @@ impl Run<'_> {
     /// Looks for such states of this code or layer after the checkout. An apply is refused, unless the backend may have
     /// them by now: then [`Self::check_pushed`] decides. A plan is refused only if the state is in the runner's own
     /// checkout, else it warns. `program` is the one whose `state push` writes the state.
-    pub(super) async fn check_unpushed(
+    pub(in crate::run) async fn check_unpushed(
         &self,
         workspace: &Workspace,
         program: &str,
@@ -63,7 +63,7 @@ impl Run<'_> {
 
     /// Looks for such states again before the tool applies: another apply of this layer may have left one since the
     /// checkout. The copies of those that the backend has are removed. Others refuse the apply.
-    pub(super) async fn check_pushed(
+    pub(in crate::run) async fn check_pushed(
         &mut self,
         prepared: &Prepared,
         program: &str,
@@ -210,7 +210,7 @@ impl Run<'_> {
     }
 
     /// Identifies the state of this run in its backend. Known after init, if at all.
-    pub(super) fn state_key(&self) -> Option<Sha256> {
+    pub(in crate::run) fn state_key(&self) -> Option<Sha256> {
         let workspace = self.job.place.workspace.as_deref().unwrap_or_default();
         self.report.backend.as_ref()?.state_key(workspace)
     }
@@ -313,7 +313,7 @@ impl Run<'_> {
     }
 
     /// Warns of such states of layers that have the same name, but other code. They refuse nothing.
-    pub(super) fn warn_of_other_code(&self) {
+    pub(in crate::run) fn warn_of_other_code(&self) {
         let (state_home, run) = (self.environment.state_home.as_deref(), &self.job.run);
         let layer = format!("{}/{}", run.namespace, run.layer);
         let is_other = |source: &Option<String>| !self.may_be_ours(source.as_deref());
@@ -350,7 +350,7 @@ impl Run<'_> {
     }
 
     /// The record of how a state of this run gets into its backend.
-    pub(super) fn push_record(&self, program: String, workspace: &Workspace) -> PushRecord {
+    pub(in crate::run) fn push_record(&self, program: String, workspace: &Workspace) -> PushRecord {
         let dir = workspace.kept.then_some(&*workspace.dir);
         PushRecord::new(program, self.job.place.workspace.clone(), &self.recorded_path())
             .of_code(self.source_id.as_ref(), dir)
@@ -372,7 +372,7 @@ impl Run<'_> {
     }
 
     /// The path of the module inside its repository, as records have it.
-    pub(super) fn recorded_path(&self) -> PathBuf {
+    pub(in crate::run) fn recorded_path(&self) -> PathBuf {
         let place = &self.job.place;
         let placed = || place.path.as_ref().map_or_else(|| self.job.path.clone(), PathBuf::from);
         let path = self.path_in_snapshot.clone().unwrap_or_else(placed);
