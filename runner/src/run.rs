@@ -9,6 +9,7 @@ pub(crate) mod artifacts;
 mod describe;
 pub(crate) mod error;
 pub(crate) mod failed;
+pub(crate) mod lease;
 mod plan;
 pub(crate) mod plan_summary;
 mod prepare;
@@ -35,6 +36,7 @@ use crate::report::ledger::Ledger;
 pub(crate) use crate::run::apply::Recorder;
 use crate::run::artifacts::{Artifacts, AttemptRequest};
 use crate::run::error::RunError;
+use crate::run::lease::HeldLease;
 pub(crate) use crate::run::plan::renderings::Renderings;
 use crate::run::push::{MissingState, Unpushed};
 use crate::run::step::budget::Retries;
@@ -135,6 +137,8 @@ pub(crate) struct Run<'a> {
     has_unstored_state: bool,
     /// What is left for running failed steps again.
     retries: Retries,
+    /// The lease of the layer, while this run holds one.
+    lease: Option<HeldLease>,
 }
 
 impl<'a> Run<'a> {
@@ -170,6 +174,7 @@ impl<'a> Run<'a> {
             killed: Vec::new(),
             has_unstored_state: false,
             retries: Retries::new(&job.retry),
+            lease: None,
         };
         if let Some(datastore) = job.datastore.clone() {
             let (signals, limit) = (signals.clone(), run.upload_grace() / 4);
