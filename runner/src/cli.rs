@@ -17,7 +17,7 @@ pub(crate) mod telemetry;
 mod tools;
 mod variables;
 
-pub use actions::{ApplyArgs, PlanArgs};
+pub use actions::{ApplyArgs, LeaseArgs, PlanArgs};
 pub use binding::{BindingArgs, SnapshotMode};
 pub use classify::ClassifyArgs;
 pub use environment::{Environment, GitHub, GitHubApp, MirrorVariables, Pod, Tenv, Terminal};

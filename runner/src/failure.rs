@@ -5,6 +5,7 @@ mod checkout;
 mod classify;
 mod datastore;
 pub(crate) mod last_line;
+mod lease;
 mod order;
 mod plan;
 mod show;
@@ -89,7 +90,7 @@ impl Failure {
     pub(crate) fn exit_code(&self) -> u8 {
         match self.kind {
             Kind::Unclassified | Kind::AlreadyExists | Kind::ToolInterrupted => 1,
-            Kind::Locked => 4,
+            Kind::Locked | Kind::Stopped(Stop::LeaseLost) => 4,
             Kind::Credentials => 5,
             Kind::Network => 6,
             Kind::Quota => 7,
@@ -108,7 +109,7 @@ impl Failure {
         match self.kind {
             Kind::Unclassified | Kind::Datastore => "unknown",
             Kind::Integrity => "mismatch",
-            Kind::Locked => "lock",
+            Kind::Locked | Kind::Stopped(Stop::LeaseLost) => "lock",
             Kind::Credentials => "auth",
             Kind::Network => "transient",
             Kind::Config | Kind::Usage => "config",
@@ -171,6 +172,14 @@ impl Failure {
         self
     }
 
+    /// Adds who has the lease of the layer instead of this run.
+    pub(crate) fn with_lost_lease(mut self, holder: Option<&str>) -> Self {
+        if let Some(holder) = holder {
+            self.message = format!("{}: {holder}", self.message);
+        }
+        self
+    }
+
     /// The failure with its secrets masked. In the log, where the errors of the tool are read, a secret may have been
     /// broken into lines.
     pub(crate) fn masked(mut self, redaction: &Redaction) -> Self {
@@ -217,6 +226,7 @@ impl From<&RunError> for Failure {
                 Self::of_step(error)
             }
             RunError::Scratch(cause) => scratch_failure(cause, error),
+            RunError::Lease(cause) => cause.into(),
             RunError::Plan(_) => Self::new(Kind::Unclassified, error),
             RunError::Incomplete { cause, .. } | RunError::Io(cause) => Self {
                 hint: disk_hint(cause).map(str::to_owned),

@@ -244,6 +244,7 @@ async fn run_job(job: &Job, environment: &Environment, signals: &Signals, output
     let failed = Box::pin(run.execute()).await.err();
     let failure = failed.map(|error| {
         let failure = Failure::from(&error).with_unanswered(run.unanswered());
+        let failure = failure.with_lost_lease(run.lost_lease());
         failure.masked(&environment.redaction)
     });
     // An apply that succeeded has stored its report itself.
@@ -253,6 +254,7 @@ async fn run_job(job: &Job, environment: &Environment, signals: &Signals, output
         failure.record(&mut run.report);
         Box::pin(run.store_failure(failure.message(), &failure.reason())).await;
     }
+    run.release_lease().await;
     outputs.publish(&run.report);
     Box::pin(run.send_spooled()).await;
     if let Some(path) = &outputs.summary {

@@ -48,9 +48,10 @@ pub(crate) use crate::process::resources::{Killed, Used};
 pub(crate) use crate::process::shell::quoted;
 pub(crate) use crate::process::signals::{SHORTLY, Signals, Stop};
 
-/// The runner's variables that contain a secret, or a URL that may. Programs do not get them.
-const WITHHELD: [&str; 20] = [
+/// The runner's variables that contain a secret, lead to one, or contain a URL that may. Programs do not get them.
+const WITHHELD: [&str; 21] = [
     "PLANCHA_TOKEN",
+    "PLANCHA_TOKEN_FILE",
     "PLANCHA_SOURCE",
     "PLANCHA_TOFU_URL",
     "PLANCHA_TERRAGRUNT_URL",

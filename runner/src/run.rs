@@ -22,6 +22,7 @@ pub(crate) mod unsent;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use datastore_api::state::StateKey;
 use jiff::Timestamp;
 
 use crate::basis::binding::Binding;
@@ -36,7 +37,7 @@ use crate::report::ledger::Ledger;
 pub(crate) use crate::run::apply::Recorder;
 use crate::run::artifacts::{Artifacts, AttemptRequest};
 use crate::run::error::RunError;
-use crate::run::lease::HeldLease;
+use crate::run::lease::RunLease;
 pub(crate) use crate::run::plan::renderings::Renderings;
 use crate::run::push::{MissingState, Unpushed};
 use crate::run::step::budget::Retries;
@@ -137,8 +138,10 @@ pub(crate) struct Run<'a> {
     has_unstored_state: bool,
     /// What is left for running failed steps again.
     retries: Retries,
-    /// The lease of the layer, while this run holds one.
-    lease: Option<HeldLease>,
+    /// The lease of the layer.
+    lease: RunLease,
+    /// The state in the datastore with which the tool works under the lease.
+    state_here: Option<StateKey>,
 }
 
 impl<'a> Run<'a> {
@@ -174,7 +177,8 @@ impl<'a> Run<'a> {
             killed: Vec::new(),
             has_unstored_state: false,
             retries: Retries::new(&job.retry),
-            lease: None,
+            lease: RunLease::None,
+            state_here: None,
         };
         if let Some(datastore) = job.datastore.clone() {
             let (signals, limit) = (signals.clone(), run.upload_grace() / 4);

@@ -195,6 +195,20 @@ impl Backend {
         Self { kind, identity }
     }
 
+    /// The address of a backend `http`, without its query.
+    pub(crate) fn address(&self) -> Option<&str> {
+        (self.kind == "http").then(|| self.identity.get("address")?.as_str()).flatten()
+    }
+
+    /// Whether the configuration itself has this setting, in one of the data directories.
+    pub(crate) fn sets(data_dirs: &[PathBuf], name: &str) -> bool {
+        data_dirs.iter().any(|data_dir| {
+            let record = fs::read(data_dir.join("terraform.tfstate")).ok();
+            let record = record.and_then(|text| serde_json::from_slice::<Value>(&text).ok());
+            record.is_some_and(|record| setting(&record["backend"]["config"], &[name]).is_some())
+        })
+    }
+
     /// The state file of a `local` backend, relative to the module or absolute.
     pub(crate) fn state_file(&self) -> Option<&Path> {
         let path = (self.kind == "local").then(|| self.identity.get("path"))?;

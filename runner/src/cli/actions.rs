@@ -1,8 +1,11 @@
 //! The arguments of `runner plan` and `runner apply`.
 
+use std::time::Duration;
+
 use clap::Args;
 use clap::builder::{BoolishValueParser, NonEmptyStringValueParser};
 
+use crate::cli::limits::duration;
 use crate::cli::{PlanName, RunArgs};
 
 /// `runner plan`
@@ -48,4 +51,20 @@ pub struct ApplyArgs {
     /// Apply a plan that terragrunt made with mock outputs
     #[arg(long, env = "PLANCHA_ALLOW_MOCKS", value_parser = BoolishValueParser::new())]
     pub allow_mocks: bool,
+    /// The lease of the layer.
+    #[command(flatten)]
+    pub lease: LeaseArgs,
+}
+
+/// What changes a state.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct LeaseArgs {
+    /// Remove the lock that a dead run has left on the state in the datastore, if its lease has ended this long ago (10m,
+    /// 2h). Without this option such a lock is an error (exit code 4), which names its holder
+    #[arg(long, env = "PLANCHA_BREAK_STALE_LOCK", help_heading = "Datastore", value_name = "AFTER", value_parser = duration_text)]
+    pub break_stale_lock: Option<Duration>,
+}
+
+fn duration_text(text: &str) -> Result<Duration, String> {
+    duration(text).map_err(|error| error.to_string())
 }

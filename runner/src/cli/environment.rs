@@ -2,6 +2,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "only this module reads the environment")]
 
+mod holder;
 mod places;
 mod secrets;
 
@@ -66,6 +67,10 @@ pub struct Environment {
     pub github_step_summary: Option<PathBuf>,
     /// The job of GitHub Actions that runs this, if one does (`GITHUB_ACTIONS`).
     pub github: Option<GitHub>,
+    /// The job or user that runs this.
+    pub holder: String,
+    /// The name of this machine.
+    pub host: String,
     /// How output is shown on a terminal.
     pub terminal: Terminal,
     /// The secrets that are masked in everything that people read.
@@ -122,6 +127,8 @@ impl Environment {
             github: text("GITHUB_ACTIONS")
                 .filter(|value| value == "true")
                 .map(|_| GitHub { workspace: path("GITHUB_WORKSPACE") }),
+            holder: holder::holder(),
+            host: holder::host(),
             terminal: Terminal::read(),
             redaction: Redaction::default(),
             git_config_count: env::var("GIT_CONFIG_COUNT").map_or(0, |n| n.parse().unwrap_or(0)),

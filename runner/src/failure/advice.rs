@@ -230,6 +230,7 @@ pub(super) fn after_limit(step: &str, end: &TimedOut) -> String {
 pub(super) fn after_stopped_apply(stop: Stop) -> String {
     let more = match stop {
         Stop::Timeout(_) => "give the run more time with --timeout; ",
+        Stop::LeaseLost => "wait until that run has ended; ",
         Stop::Interrupt | Stop::Terminate | Stop::Hangup => "",
     };
     format!("{more}{AFTER_APPLY}")

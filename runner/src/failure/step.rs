@@ -105,6 +105,7 @@ pub(super) fn after_stop(stop: Stop) -> &'static str {
         Stop::Timeout(_) => {
             "`steps` in run.json says how long each step took: give the run more time with --timeout, and run again"
         }
+        Stop::LeaseLost => "run again when that run has ended",
         Stop::Interrupt | Stop::Terminate | Stop::Hangup => "run again",
     }
 }

@@ -38,7 +38,8 @@ impl Job {
         burrito: bool,
         environment: &Environment,
     ) -> Result<Self, JobError> {
-        let ApplyArgs { run, plan, strict, no_plan, again, order_key, allow_mocks } = args;
+        let ApplyArgs { run, plan, strict, no_plan, again, order_key, allow_mocks, lease } = args;
+        let break_stale_lock = lease.break_stale_lock;
         let file = run.plan_file.clone();
         let stored = run.datastore.datastore.is_some();
         let options = !plan_options(&run)?.is_empty();
@@ -84,7 +85,7 @@ impl Job {
             Ok(Action::Apply(from))
         };
         let job = Self::new(run, burrito, is_named, environment, action).await?;
-        Ok(Self { again, order_key, allow_mocks, strict, ..job })
+        Ok(Self { again, order_key, allow_mocks, strict, break_stale_lock, ..job })
     }
 
     async fn new(
@@ -141,6 +142,7 @@ impl Job {
             allow_mocks: false,
             strict: false,
             preflight: args.preflight.preflight,
+            break_stale_lock: None,
             plan_file: args.plan_file,
             grace: args.grace,
             retry: args.retry,

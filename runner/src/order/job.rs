@@ -77,6 +77,9 @@ pub(crate) struct Job {
     pub(crate) strict: bool,
     /// How the credentials are examined before init.
     pub(crate) preflight: PreflightMode,
+    /// How long the lease of a dead run must have expired until its lock of the state is removed (`--break-stale-lock`).
+    /// `None`: never.
+    pub(crate) break_stale_lock: Option<Duration>,
     /// Without a datastore: the file that the plan is written to or read from.
     pub(crate) plan_file: Option<PathBuf>,
     pub(crate) grace: Duration,

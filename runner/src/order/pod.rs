@@ -118,6 +118,7 @@ impl Job {
             allow_mocks: args.allow_mocks,
             strict: false,
             preflight: args.preflight.preflight,
+            break_stale_lock: None,
             plan_file: None,
             grace: GRACE,
             retry: args.retry,

@@ -26,6 +26,8 @@ pub(crate) enum Stop {
     Hangup,
     /// No signal: the run has reached its limit of time (`--timeout`). What a signal does, it does as well.
     Timeout(Duration),
+    /// No signal: another run has the lease of the layer by now. What a signal does, this does as well.
+    LeaseLost,
 }
 
 impl fmt::Display for Stop {
@@ -37,6 +39,7 @@ impl fmt::Display for Stop {
             Self::Timeout(limit) => {
                 write!(f, "the time limit of the run, {} (--timeout)", HumanDuration(*limit))
             }
+            Self::LeaseLost => f.write_str("the loss of the lease"),
         }
     }
 }
@@ -45,6 +48,7 @@ impl fmt::Display for Stop {
 #[derive(Clone, Debug)]
 pub(crate) struct Signals {
     stop: watch::Receiver<Option<Stop>>,
+    sender: Arc<watch::Sender<Option<Stop>>>,
     /// When it came.
     at: Arc<OnceLock<Instant>>,
     /// When all remaining work must end. Set when a signal first limits a future.
@@ -60,8 +64,14 @@ impl Signals {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut hangup = if ignores_hangup() { None } else { Some(signal(SignalKind::hangup())?) };
         let (sender, stop) = watch::channel(None);
-        let at = Arc::<OnceLock<Instant>>::default();
-        let came_at = Arc::clone(&at);
+        let guard = Guard::start().inspect_err(|error| {
+            tracing::warn!(
+                "the guard could not be started ({error}): if the runner is killed, the tool keeps running"
+            );
+        });
+        let (at, deadline, guard) = (Arc::default(), Arc::default(), guard.ok().map(Arc::new));
+        let signals = Self { stop, sender: Arc::new(sender), at, deadline, guard };
+        let ours = signals.clone();
         tokio::spawn(async move {
             let mut expired = pin!(tokio::time::sleep(limit.unwrap_or_default()));
             loop {
@@ -80,30 +90,31 @@ impl Signals {
                         Stop::Timeout(limit.take().unwrap_or_default())
                     }
                 };
-                came_at.get_or_init(Instant::now);
-                let first = sender.send_if_modified(|known| {
-                    let first = known.is_none();
-                    known.get_or_insert(stop);
-                    first
-                });
-                if !first && !matches!(stop, Stop::Timeout(_)) {
+                if !ours.raise(stop) && !matches!(stop, Stop::Timeout(_)) {
                     tracing::warn!("still stopping; killing now can lose state");
                 }
             }
         });
-        let guard = Guard::start().inspect_err(|error| {
-            tracing::warn!(
-                "the guard could not be started ({error}): if the runner is killed, the tool keeps running"
-            );
-        });
-        Ok(Self { stop, at, deadline: Arc::default(), guard: guard.ok().map(Arc::new) })
+        Ok(signals)
+    }
+
+    /// Stops the run, as a signal does. `false`: it was stopped before, and only the first reason counts.
+    pub(crate) fn raise(&self, stop: Stop) -> bool {
+        self.at.get_or_init(Instant::now);
+        self.sender.send_if_modified(|known| {
+            let first = known.is_none();
+            known.get_or_insert(stop);
+            first
+        })
     }
 
     /// Signals that a test sends.
     #[cfg(test)]
     pub(crate) fn of_test() -> (watch::Sender<Option<Stop>>, Self) {
         let (sender, stop) = watch::channel(None);
-        (sender, Self { stop, at: Arc::default(), deadline: Arc::default(), guard: None })
+        let ours = Arc::new(sender.clone());
+        let (at, deadline) = (Arc::default(), Arc::default());
+        (sender, Self { stop, sender: ours, at, deadline, guard: None })
     }
 
     /// Ends the guard. Call it when no further program will run.

@@ -5,7 +5,7 @@ mod compare;
 mod errored_state;
 mod existing;
 mod ledger;
-mod lock;
+pub(super) mod lock;
 mod lost_state;
 pub(crate) mod remainder;
 mod repeated;
@@ -105,13 +105,16 @@ impl Run<'_> {
         let code = code?;
         self.compare_outside_files(choice.as_ref(), &code.workspace).await?;
         self.describe_order(&code.workspace, &Called::new()).await?;
+        // Held until the apply is recorded.
+        let mut locks = self.lock_run(from, &code.workspace).await?;
+        self.take_lease().await?;
         let mut prepared = self.initialize(code).await?;
         let surroundings = self.surroundings(&prepared).await?;
         if let Some(choice) = &choice {
             self.compare(from, choice, &prepared).await?;
         }
-        // Held until the apply is recorded.
-        let locks = self.lock_run(from, &prepared.workspace).await?;
+        locks.extend(self.lock_state().await?);
+        self.use_backend(&mut prepared).await?;
         if let Some(record) = self.recorded_since(from).await? {
             self.check_applied_place(&record)?;
             self.compare_order(&record)?;

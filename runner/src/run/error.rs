@@ -12,6 +12,7 @@ use crate::process::{Killed, Stop};
 use crate::release::ReleaseError;
 use crate::run::apply::remainder::differences::Differences;
 use crate::run::artifacts::OpenError;
+use crate::run::lease::LeaseError;
 use crate::run::plan_summary::PlanError;
 use crate::run::push::{ErroredState, MissingState, Unpushed};
 use crate::run::step::found_lock::FoundLock;
@@ -176,6 +177,8 @@ pub(crate) enum RunError {
     },
     #[error(transparent)]
     Scratch(#[from] ScratchError),
+    #[error(transparent)]
+    Lease(#[from] LeaseError),
     #[error("{0}")]
     Io(#[from] std::io::Error),
     #[error("stopped by {0}")]

@@ -1,18 +1,51 @@
 //! The lease of a layer: while a run holds it, only the tool of this run may lock and write the states of the layer that the
 //! datastore keeps.
+//!
+//! A run takes it before init, renews it in the background ([`renewal`]) and releases it at its end. Where the state is kept
+//! in the datastore, the tool works under the lease ([`state`]). A datastore that does not answer is no loss: the run goes on.
 
+mod address;
+mod error;
+mod own_file;
+mod rejection;
+mod renewal;
+mod stale_lock;
+mod state;
 mod variables;
 
-use std::ffi::OsString;
+use std::time::Duration;
 
-use datastore_api::client::StateOrigin;
-use datastore_api::state::{DEFAULT_WORKSPACE, LayerTool, StateKey};
-use datastore_api::{ClaimId, Name};
-use secrecy::SecretString;
+use datastore_api::client::LeaseAnswer;
+use datastore_api::state::{DEFAULT_WORKSPACE, GrantedLease, Lease, LeaseRequest, StateKey};
+use datastore_api::{ClaimId, Client, ClientError, Name, chain};
+use reqwest::StatusCode;
+use secrecy::{ExposeSecret as _, SecretString};
 
+pub(crate) use error::{LeaseError, StaleLock};
 pub(crate) use variables::state_variables;
 
+use crate::process::redact::values;
 use crate::run::Run;
+use crate::run::artifacts::random_id;
+use crate::run::error::RunError;
+use crate::run::lease::own_file::OwnFile;
+use crate::run::lease::renewal::{Renewal, Renewed};
+
+/// How long the release of a lease may take.
+const RELEASE: Duration = Duration::from_secs(5);
+
+/// The lease of a run.
+#[derive(Debug, Default)]
+pub(crate) enum RunLease {
+    /// It needs none, or has not taken it yet.
+    #[default]
+    None,
+    Held(Box<HeldLease>),
+    /// The datastore has no leases. The run goes on unless it keeps the state.
+    Unsupported,
+    /// The caller may not take it. The run goes on likewise.
+    Refused(Box<ClientError>),
+}
 
 /// A lease that this run holds.
 #[derive(Debug)]
@@ -24,6 +57,20 @@ pub(crate) struct HeldLease {
     /// The workspace whose state the credential is for.
     workspace: Name,
     credential: Option<SecretString>,
+    /// The lease before this one, if its holder has not released it.
+    previous: Option<Lease>,
+    file: Option<OwnFile>,
+    renewal: Renewal,
+}
+
+impl RunLease {
+    /// The lease, if it was granted.
+    pub(crate) fn held(&self) -> Option<&HeldLease> {
+        match self {
+            Self::Held(lease) => Some(lease),
+            _ => None,
+        }
+    }
 }
 
 impl HeldLease {
@@ -34,14 +81,51 @@ impl HeldLease {
 
     /// The password for this state, if the caller may use it: it outlives the caller's token.
     pub(crate) fn credential(&self, key: &StateKey) -> Option<&SecretString> {
-        let StateKey { namespace, layer, workspace } = key;
-        let is_ours =
-            (namespace, layer, workspace) == (&self.namespace, &self.layer, &self.workspace);
+        let is_ours = self.is_of(key) && key.workspace == self.workspace;
         self.credential.as_ref().filter(|_| is_ours)
+    }
+
+    /// Who has the layer instead, if the lease is lost.
+    pub(crate) fn lost(&self) -> Option<&str> {
+        self.renewal.lost()
+    }
+
+    /// Whether it is the lease of the layer of this state.
+    fn is_of(&self, key: &StateKey) -> bool {
+        (&self.namespace, &self.layer) == (&key.namespace, &key.layer)
     }
 }
 
 impl Run<'_> {
+    /// Takes the lease of the layer, before init. A pod of Burrito's takes none: its controllers run one at a time.
+    pub(super) async fn take_lease(&mut self) -> Result<(), RunError> {
+        let Some(datastore) = self.job.datastore.clone().filter(|_| !self.job.pod) else {
+            return Ok(());
+        };
+        let key = self.own_state_key();
+        let taken = Box::pin(self.request_lease(&datastore, &key));
+        self.lease = self.signals.or(taken).await.map_err(RunError::Stopped)??;
+        let line = match &self.lease {
+            RunLease::None => return Ok(()),
+            RunLease::Held(lease) => {
+                format!("this run holds the lease {} of the layer {}", lease.number, self.layer_name())
+            }
+            RunLease::Unsupported => {
+                "the datastore is older than this runner, and has no leases: another run of this layer is not excluded"
+                    .to_owned()
+            }
+            RunLease::Refused(error) => format!(
+                "the lease of the layer is not taken, so another run is not excluded: {}",
+                chain(&**error)
+            ),
+        };
+        match &self.lease {
+            RunLease::Held(_) => tracing::info!("{line}"),
+            _ => tracing::warn!("{line}"),
+        }
+        Ok(self.log.line(&line)?)
+    }
+
     /// The state of this run's layer and workspace in the datastore.
     pub(super) fn own_state_key(&self) -> StateKey {
         let (namespace, layer) = (self.job.run.namespace.clone(), self.job.run.layer.clone());
@@ -50,36 +134,169 @@ impl Run<'_> {
         StateKey { namespace, layer, workspace }
     }
 
-    /// The variables for a state in the datastore: with the number and the credential of the lease, if this run holds one. A
-    /// plan holds none: `token` is then the password. `place` and `rebind` of `origin` are kept.
-    pub(super) fn variables_of_state(
+    fn layer_name(&self) -> String {
+        format!("{}/{}", self.job.run.namespace, self.job.run.layer)
+    }
+
+    /// Asks for the lease of the layer of this state, with a credential for the state.
+    async fn request_lease(
         &self,
+        datastore: &Client,
         key: &StateKey,
-        mut origin: StateOrigin,
-        token: Option<&SecretString>,
-    ) -> Vec<(String, OsString)> {
-        let Some(datastore) = &self.job.datastore else { return Vec::new() };
-        let lease = self.lease.as_ref();
-        origin.fence = lease.map(HeldLease::number);
-        origin.run = Some(self.run_name());
-        origin.tool = self.layer_tool();
-        let password = lease.and_then(|lease| lease.credential(key)).or(token);
-        state_variables(datastore, key, &origin, password)
+    ) -> Result<RunLease, RunError> {
+        let StateKey { namespace, layer, workspace } = key;
+        let (file, previous) = match self.find_previous(datastore, key).await {
+            Ok(found) => found,
+            Err(error) => return without_lease(error),
+        };
+        let id = random_id();
+        let request = LeaseRequest {
+            holder: self.environment.redaction.text(&self.environment.holder),
+            host: self.environment.host.clone(),
+            run: Some(self.run_name()),
+        };
+        let answer = datastore.take_lease(namespace, layer, Some(workspace), &id, &request).await;
+        let granted = match answer {
+            Ok(LeaseAnswer::Granted(granted)) => granted,
+            Ok(LeaseAnswer::Held(holder) | LeaseAnswer::Lost(holder)) => {
+                return Err(
+                    LeaseError::Held { layer: format!("{namespace}/{layer}"), holder }.into()
+                );
+            }
+            Ok(LeaseAnswer::Unsupported) => return Ok(RunLease::Unsupported),
+            Err(error) => return without_lease(error),
+        };
+        if let Some(dead) = &granted.lease.took_over {
+            tracing::warn!(
+                "the lease of the layer {namespace}/{layer} had expired: {dead} has held it"
+            );
+        }
+        if let Some(file) = &file {
+            file.record(&id).unwrap_or_else(|error| tracing::debug!("{error}"));
+        }
+        self.hold(datastore, key, id, *granted, (file, previous))
+    }
+
+    /// Starts to renew a lease that was granted.
+    fn hold(
+        &self,
+        datastore: &Client,
+        key: &StateKey,
+        id: ClaimId,
+        GrantedLease { lease, credential }: GrantedLease,
+        (file, previous): (Option<OwnFile>, Option<Lease>),
+    ) -> Result<RunLease, RunError> {
+        let StateKey { namespace, layer, workspace } = key.clone();
+        let number = lease.number;
+        let credential = self.redacted(credential);
+        let renewed = Renewed {
+            settings: datastore.settings().clone(),
+            namespace: namespace.clone(),
+            layer: layer.clone(),
+            id: id.clone(),
+            number,
+            credential: credential.clone(),
+        };
+        let renewal = Renewal::start(renewed, &lease, self.signals)?;
+        Ok(RunLease::Held(Box::new(HeldLease {
+            namespace,
+            layer,
+            id,
+            number,
+            workspace,
+            credential,
+            previous,
+            file,
+            renewal,
+        })))
+    }
+
+    /// The credential, which is masked from now on.
+    fn redacted(&self, credential: Option<String>) -> Option<SecretString> {
+        let credential = SecretString::from(credential?);
+        let secret =
+            values::secret("the credential of the lease", credential.expose_secret().as_bytes());
+        self.environment.redaction.add([secret]);
+        Some(credential)
+    }
+
+    /// The file of the lease on this machine, and the lease of another holder that has not released it. That of a runner of
+    /// this machine that was killed is released: its tool has ended by now.
+    async fn find_previous(
+        &self,
+        datastore: &Client,
+        key: &StateKey,
+    ) -> Result<(Option<OwnFile>, Option<Lease>), ClientError> {
+        let StateKey { namespace, layer, .. } = key;
+        let url = &datastore.settings().url;
+        let home = self.environment.own_state_home();
+        let file = home.map(|home| OwnFile::lock(home, url, (namespace, layer))).transpose();
+        let file = file.unwrap_or_else(|error| {
+            tracing::debug!("a later run cannot know that this one was killed: {error}");
+            None
+        });
+        let file = file.flatten();
+        let mut previous = datastore.lease(namespace, layer).await?;
+        if let Some(id) = file.as_ref().and_then(OwnFile::left) {
+            datastore.release_lease(namespace, layer, &id).await?;
+            let now = datastore.lease(namespace, layer).await?;
+            if let (Some(lease), None) = (&mut previous, &now) {
+                let Lease { number, request, .. } = &lease;
+                tracing::info!(
+                    "the runner of the lease {number} of the layer {namespace}/{layer} on this machine was killed (run \
+                     {}): its lease is released",
+                    request.run.as_deref().unwrap_or("unknown")
+                );
+                lease.expires.clone_from(&lease.renewed);
+            }
+        }
+        Ok((file, previous))
+    }
+
+    /// Releases the lease at the end of the run. A failure changes nothing about its result.
+    pub(crate) async fn release_lease(&mut self) {
+        let RunLease::Held(lease) = std::mem::take(&mut self.lease) else { return };
+        let Some(datastore) = &self.job.datastore else { return };
+        let released = release(datastore, *lease);
+        if self.signals.within(self.upload_grace(), released).await.is_err() {
+            tracing::warn!("the lease is not released, and expires by itself: stopped");
+        }
+    }
+
+    /// Who has the layer instead, if the lease was lost.
+    pub(crate) fn lost_lease(&self) -> Option<&str> {
+        self.lease.held().and_then(HeldLease::lost)
     }
 }
 
-impl Run<'_> {
-    /// This run and its attempt, as the datastore shows them.
-    fn run_name(&self) -> String {
-        let run = &self.job.run.run;
-        self.attempt().map_or_else(|| run.to_string(), |attempt| format!("{run}/{attempt}"))
+/// Releases a lease.
+async fn release(datastore: &Client, lease: HeldLease) {
+    let HeldLease { namespace, layer, id, file, renewal, .. } = lease;
+    let is_lost = renewal.lost().is_some();
+    drop(renewal);
+    let datastore = datastore.once(RELEASE);
+    let released = async {
+        if is_lost {
+            return Ok(());
+        }
+        datastore.release_lease(&namespace, &layer, &id).await
+    };
+    match released.await {
+        Ok(()) => drop(file.map(OwnFile::remove)),
+        // The file stays: a later run of this machine releases the lease.
+        Err(error) => tracing::warn!(
+            "the lease of the layer {namespace}/{layer} is not released, and expires by itself: {}",
+            chain(&error)
+        ),
     }
+}
 
-    /// The tool of this run, once it is installed.
-    fn layer_tool(&self) -> Option<LayerTool> {
-        let tool = self.report.tool.as_ref()?;
-        Some(LayerTool { name: tool.name.clone(), version: tool.version.clone() })
+/// A run whose request for a lease has failed: it goes on if the caller has no right to it.
+fn without_lease(error: ClientError) -> Result<RunLease, RunError> {
+    if error.status() == Some(StatusCode::FORBIDDEN) {
+        return Ok(RunLease::Refused(Box::new(error)));
     }
+    Err(LeaseError::Datastore(error).into())
 }
 
 fn default_workspace() -> Name {

@@ -6,6 +6,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{Method, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use url::Url;
 
 use super::call::Call;
@@ -159,6 +160,23 @@ impl Client {
     pub async fn unlock_state(&self, key: &StateKey, id: &str) -> Result<(), ClientError> {
         let query = [key_query(key), vec![("id", id.to_owned())]].concat();
         self.order("/api/states/unlock", query).await
+    }
+
+    /// Removes a lock, as its holder does: `lock` has its ID. One that is not held any more is no error.
+    pub async fn free_lock(
+        &self,
+        key: &StateKey,
+        origin: &StateOrigin,
+        lock: &Value,
+    ) -> Result<(), ClientError> {
+        let unlock = Method::from_bytes(b"UNLOCK").expect("a valid method");
+        let call = state_call(unlock, key, origin.query());
+        self.retrying(async || {
+            let request = self.with_json(&call, self.request(&call)?, lock)?;
+            let response = self.send(&call, request, &Progress::default()).await?;
+            self.check_empty(&call, response).await
+        })
+        .await
     }
 
     /// Deletes a state. Its versions stay for 30 days. Needs the permission `admin`.

@@ -140,14 +140,14 @@ impl Drop for RunLock {
 }
 
 /// Whether the path still leads to this file.
-fn is_current(file: &File, path: &Path) -> bool {
+pub(in crate::run) fn is_current(file: &File, path: &Path) -> bool {
     let id = |file: std::fs::Metadata| (file.dev(), file.ino());
     let (ours, current) = (file.metadata().map(id), fs::metadata(path).map(id));
     matches!((ours, current), (Ok(ours), Ok(current)) if ours == current)
 }
 
 /// Opens a lock file, which is created with its directory.
-fn open(path: &Path) -> io::Result<File> {
+pub(in crate::run) fn open(path: &Path) -> io::Result<File> {
     let dir = path.parent().unwrap_or(path);
     let mut tries = 1;
     loop {
@@ -170,15 +170,27 @@ fn open_private(path: &Path) -> io::Result<File> {
 }
 
 impl Run<'_> {
-    /// Waits until no other runner on this machine applies the same order, the same plan, the run of this name, the same
-    /// module in the same workspace, or to the same state. The locks are held until the returned values are dropped.
+    /// Waits until no other runner on this machine applies the same order, the same plan, the run of this name, or the same
+    /// module in the same workspace. The locks are held until the returned values are dropped.
     pub(super) async fn lock_run(
         &mut self,
         from: &Apply,
         workspace: &Workspace,
     ) -> Result<Vec<RunLock>, RunError> {
+        self.lock_all(self.lock_paths(from, workspace)).await
+    }
+
+    /// Waits until none applies to the same state, which is known after init.
+    pub(super) async fn lock_state(&mut self) -> Result<Vec<RunLock>, RunError> {
+        self.lock_all(self.state_lock_path().into_iter().collect()).await
+    }
+
+    async fn lock_all(
+        &mut self,
+        paths: Vec<(String, io::Result<PathBuf>)>,
+    ) -> Result<Vec<RunLock>, RunError> {
         let mut locks = Vec::new();
-        for (what, path) in self.lock_paths(from, workspace) {
+        for (what, path) in paths {
             let locked = async { lock(&path?, &what).await };
             match self.signals.or(locked).await.map_err(RunError::Stopped)? {
                 Ok(lock) => locks.push(lock),
@@ -224,7 +236,7 @@ impl Run<'_> {
     }
 
     /// What is locked, and its lock files: first that of the order's key, then that of the plan or of the run, then those
-    /// of the module, its directory and its state, which runs of other names share. The order is the same in every runner,
+    /// of the module and its directory, and last, after init, that of its state, which runs of other names share. The order is the same in every runner,
     /// so no two wait for each other.
     fn lock_paths(&self, from: &Apply, code: &Workspace) -> Vec<(String, io::Result<PathBuf>)> {
         let job = self.job;
@@ -232,11 +244,7 @@ impl Run<'_> {
         if job.pod {
             return Vec::new();
         }
-        let home = || {
-            // Not the spool: what a lock says of a killed run is about this machine.
-            let home = self.environment.own_state_home();
-            home.ok_or_else(|| io::Error::other("there is no home directory"))
-        };
+        let home = || self.lock_home();
         // A name is one segment of a path, and neither `.` nor `..`.
         let RunKey { namespace, layer, run } = &job.run;
         let of_layer =
@@ -264,11 +272,20 @@ impl Run<'_> {
             let path = home().map(|home| home.join(DIRECTORIES).join(key.to_string()));
             paths.push((format!("the code in {}", code.dir.display()), path));
         }
-        if let (Some(key), Some(backend)) = (self.state_key(), &self.report.backend) {
-            let path = home().map(|home| home.join(STATES).join(key.to_string()));
-            paths.push((format!("to the same state ({backend})"), path));
-        }
         paths
+    }
+
+    /// The lock of the state, which all code with this state shares.
+    fn state_lock_path(&self) -> Option<(String, io::Result<PathBuf>)> {
+        let (key, backend) = (self.state_key()?, self.report.backend.as_ref()?);
+        let path = self.lock_home().map(|home| home.join(STATES).join(key.to_string()));
+        Some((format!("to the same state ({backend})"), path)).filter(|_| !self.job.pod)
+    }
+
+    /// Not the spool: what a lock says of a killed run is about this machine.
+    fn lock_home(&self) -> io::Result<&Path> {
+        let home = self.environment.own_state_home();
+        home.ok_or_else(|| io::Error::other("there is no home directory"))
     }
 
     /// The module's directory and the workspace, as a name for a file, if the directory stays when the run ends.

@@ -92,6 +92,10 @@ impl Run<'_> {
         let takes_states = self.takes_states() && !errored.files.iter().all(is_empty);
         let mut stored = if takes_states { Progress::Open } else { Progress::Over };
         let mut pushed = match &*errored.files {
+            // The backend would refuse it for ever.
+            [_] if self.state_here.is_some() && self.lost_lease().is_some() => {
+                self.not_pushed(errored, "the lease is lost".to_owned())
+            }
             [_] if self.time_left().is_some_and(|left| left.is_zero()) => {
                 self.not_pushed(errored, "no time is left after the signal (--grace)".to_owned())
             }
@@ -228,7 +232,7 @@ impl Run<'_> {
     }
 
     /// A line for people and for the log.
-    fn say(&self, line: &str) {
+    pub(super) fn say(&self, line: &str) {
         tracing::warn!("{line}");
         if let Err(error) = self.log.line(line) {
             tracing::debug!("the log: {error}");

@@ -158,7 +158,8 @@ async fn claim_early(
     client.claim(run, wanted.lowest, &random_id()).await.map(Some)
 }
 
-fn random_id() -> ClaimId {
+/// An id that no other run has.
+pub(crate) fn random_id() -> ClaimId {
     let random = || RandomState::new().hash_one(std::process::id());
     format!("{:016x}{:016x}", random(), random()).parse().expect("hex digits are a valid id")
 }

@@ -33,6 +33,8 @@ pub(crate) struct Delivery {
     pub(crate) pushed: bool,
     /// Why the runner has not pushed them.
     pub(crate) unpushed: Option<String>,
+    /// Why the datastore, in which the state is kept, has refused them.
+    pub(crate) rejected: Option<String>,
     /// Whether the disk is that of a pod.
     pub(crate) in_pod: bool,
 }
@@ -48,9 +50,11 @@ impl ErroredState {
                 .to_owned();
         }
         let unpushed = self.delivery.unpushed.as_ref();
+        let rejected = self.delivery.rejected.as_ref().map(|reason| format!("; {reason}"));
+        let rejected = rejected.unwrap_or_default();
         let unpushed = unpushed.map(|reason| format!("; the runner did not push it: {reason}"));
         let unpushed = unpushed.unwrap_or_default();
-        format!("the backend did not accept the state, {}{unpushed}", self.whereabouts())
+        format!("the backend did not accept the state, {}{rejected}{unpushed}", self.whereabouts())
     }
 
     /// Where the states are, and whether they are whole.

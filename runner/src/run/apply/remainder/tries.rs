@@ -195,6 +195,10 @@ impl Run<'_> {
         self.end_ledger(&result, logged, has_ended && matches!(kept, Ok(None))).await;
         let result = result.map_err(|error| self.explain_plan_file(error, prepared.installed.tool));
         let Some(mut errored) = kept? else { return result };
+        if let Some(reason) = self.rejection().await {
+            self.say(&reason);
+            errored.delivery.rejected = Some(reason);
+        }
         Box::pin(self.rescue(prepared, &mut errored)).await;
         if has_ended && errored.delivery.pushed {
             self.record_pushed_state().await;
