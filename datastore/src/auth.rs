@@ -36,6 +36,7 @@ pub(crate) use crate::auth::policy::Access;
 pub use crate::auth::policy::{Kinds, Policy, ServiceAccount, Verb};
 
 use crate::api::query::RawQuery;
+use crate::api::route::Route;
 use crate::auth::accounts::Accounts;
 use crate::auth::caller::{Caller, KnownCaller, Rights};
 use crate::auth::error::AuthError;
@@ -122,11 +123,11 @@ impl Authenticator {
         store: &Store,
     ) -> Result<Caller, AuthError> {
         let (tokens, accounts, policy) = match &*self.0 {
-            AuthMode::Open => return Ok(Caller::anonymous()),
+            AuthMode::Open => return anonymous(headers, context, store).await,
             AuthMode::Guarded { tokens, accounts, policy } => (*tokens, accounts, policy),
         };
         let mut token = token(headers)?;
-        if context.route().is_state() {
+        if context.route().takes_credential() {
             token = password(token)?;
             if token.expose_secret().starts_with(CREDENTIAL) {
                 return lease_holder(&token, context, store).await;
@@ -186,16 +187,40 @@ fn state_of(query: &RawQuery) -> Option<StateKey> {
     Some(StateKey { namespace: name("namespace")?, layer: name("layer")?, workspace })
 }
 
+/// The caller where callers are not authenticated. One with the credential of a lease still writes under its number.
+async fn anonymous(
+    headers: &HeaderMap,
+    context: &RequestContext,
+    store: &Store,
+) -> Result<Caller, AuthError> {
+    let token = token(headers).ok().filter(|_| context.route().is_state());
+    let token = token.and_then(|token| password(token).ok());
+    let token = token.filter(|token| token.expose_secret().starts_with(CREDENTIAL));
+    let Some(token) = token else { return Ok(Caller::anonymous()) };
+    match lease_holder(&token, context, store).await {
+        Err(AuthError::Invalid) => Ok(Caller::anonymous()),
+        found => found,
+    }
+}
+
 /// The caller with the credential of a lease, which is valid for the state of the request's path only.
 async fn lease_holder(
     token: &SecretString,
     context: &RequestContext,
     store: &Store,
 ) -> Result<Caller, AuthError> {
-    let key = state_of(context.query()).ok_or(AuthError::Invalid)?;
     let sha256 = Sha256::of(token.expose_secret().as_bytes());
-    match store.credential_holder(&key, sha256).await {
-        Ok(Some(holder)) => Ok(Caller::of_lease(&holder)),
+    let is_renewal = context.route() == Route::RenewLease;
+    let key = state_of(context.query()).ok_or(AuthError::Invalid)?;
+    // A lease is renewed whatever state its credential is for.
+    let workspace = Some(&key.workspace).filter(|_| !is_renewal);
+    match store.credential_holder(&(&key).into(), workspace, sha256).await {
+        Ok(Some(holder)) if is_renewal && !holder.is_present => Err(AuthError::Invalid),
+        Ok(Some(holder)) => {
+            let rights =
+                if is_renewal { Rights::OneLease } else { Rights::OneState(holder.number) };
+            Ok(Caller::of_lease(&holder.caller, rights))
+        }
         Ok(None) => Err(AuthError::Invalid),
         Err(error) => {
             tracing::error!(error = chain(&error), "the credential of a lease cannot be verified");

@@ -134,6 +134,11 @@ impl Route {
         )
     }
 
+    /// Whether the credential of a lease is accepted: for its state, for the versions of that state, and to renew it.
+    pub(crate) fn takes_credential(self) -> bool {
+        self.is_state() || matches!(self, Self::States | Self::RenewLease)
+    }
+
     pub(crate) fn path(self) -> &'static str {
         match self {
             Self::GetPlan | Self::PutPlan => "/api/plans",

@@ -22,8 +22,10 @@ pub(super) enum Rights {
         home_namespace: Option<String>,
         rules: Arc<[Rule]>,
     },
-    /// The state of the request's path, by the credential of a lease.
-    OneState,
+    /// The state of the request's path, by the credential of the lease with this number.
+    OneState(u64),
+    /// To renew the lease of the request's path, by its credential.
+    OneLease,
     Some {
         /// The namespace of its `ServiceAccount`.
         home_namespace: Option<String>,
@@ -62,8 +64,11 @@ impl Caller {
     pub(crate) fn may(&self, access: Access) -> bool {
         match &self.rights {
             Rights::Everything => true,
-            Rights::OneState => {
+            Rights::OneState(_) => {
                 access.kind == Some(Kind::State) && matches!(access.verb, Verb::Read | Verb::Write)
+            }
+            Rights::OneLease => {
+                access.kind == Some(Kind::Lease) && matches!(access.verb, Verb::Write)
             }
             Rights::AllButStates { .. }
                 if !matches!(access.kind, Some(Kind::State | Kind::Lease)) =>
@@ -78,9 +83,17 @@ impl Caller {
         }
     }
 
-    /// A caller that is known by the credential of its lease, and may use the state of the request's path.
-    pub(super) fn of_lease(holder: &str) -> Self {
-        Self { name: format!("lease of {holder}"), rights: Rights::OneState }
+    /// A caller that is known by the credential of its lease: it may use the state of the request's path, or renew the lease.
+    pub(super) fn of_lease(holder: &str, rights: Rights) -> Self {
+        Self { name: format!("lease of {holder}"), rights }
+    }
+
+    /// The number of the lease by whose credential it is known. It writes under no other one.
+    pub(crate) fn fence(&self) -> Option<u64> {
+        match self.rights {
+            Rights::OneState(number) => Some(number),
+            _ => None,
+        }
     }
 
     /// The text of a 403: the missing permission, and the file in which a rule can grant it.
@@ -123,7 +136,7 @@ impl Caller {
     pub(crate) fn may_administer(&self) -> bool {
         match &self.rights {
             Rights::Everything | Rights::AllButStates { .. } => true,
-            Rights::OneState => false,
+            Rights::OneState(_) | Rights::OneLease => false,
             Rights::Some { rules, .. } => rules.iter().any(Rule::allows_admin),
         }
     }

@@ -123,8 +123,8 @@ async fn a_lock_is_not_forced_open_while_its_holders_lease_is_valid() {
     assert_eq!(of(&datastore, "UNLOCK", STATE, "").await.status, 200);
 }
 
-#[tokio::test]
-async fn a_credential_opens_one_state_until_its_lease_ends() {
+/// A datastore, the token of a caller that may use states and leases, and one of a caller that may use leases only.
+async fn guarded() -> (TestDatastore, String, String) {
     use datastore::{Auth, Callers, Policy, Verb};
 
     let (token, rule) = crate::access::authentication::token(
@@ -143,7 +143,22 @@ async fn a_credential_opens_one_state_until_its_lease_ends() {
     policy.add(&rule).unwrap();
     policy.add(&poor_rule).unwrap();
     let callers = Callers { tokens: true, policy, ..Callers::default() };
-    let datastore = TestDatastore::guarded(Auth::Callers(Box::new(callers))).await;
+    (TestDatastore::guarded(Auth::Callers(Box::new(callers))).await, token, poor)
+}
+
+#[tokio::test]
+async fn a_caller_without_the_state_gets_no_credential() {
+    let (datastore, _, poor) = guarded().await;
+    let body = json!({"holder": "a", "host": "machine", "run": null}).to_string();
+    let rest = format!("{LEASE}?id=poor&workspace=default");
+    let granted =
+        send(request(&datastore, Method::POST, &rest).bearer_auth(&poor).body(body)).await;
+    assert_eq!((granted.status, &granted.json()["credential"]), (200, &json!(null)));
+}
+
+#[tokio::test]
+async fn a_credential_opens_one_state_until_its_lease_ends() {
+    let (datastore, token, _) = guarded().await;
     let body = json!({"holder": "a", "host": "machine", "run": null}).to_string();
     let asked = async |method: &str, rest: &str, token: &str, body: &str| {
         let request = request(&datastore, Method::from_bytes(method.as_bytes()).unwrap(), rest);
@@ -153,14 +168,6 @@ async fn a_credential_opens_one_state_until_its_lease_ends() {
         let rest = format!("{LEASE}?id={id}&workspace=default");
         send(request(&datastore, Method::POST, &rest).bearer_auth(token).body(body.clone())).await
     };
-    let granted = take("poor", &poor).await;
-    assert_eq!((granted.status, &granted.json()["credential"]), (200, &json!(null)));
-    let rest = format!("{LEASE}?id=poor");
-    assert_eq!(
-        send(request(&datastore, Method::DELETE, &rest).bearer_auth(&poor)).await.status,
-        200
-    );
-
     let granted = take("a", &token).await.json();
     let credential = granted["credential"].as_str().unwrap();
     let fenced = format!("{STATE}?fence={}", granted["lease"]["number"]);
@@ -183,8 +190,11 @@ async fn a_credential_opens_one_state_until_its_lease_ends() {
         ("DELETE", STATE, 403),
         ("POST", "state/team-a/network?force=true", 403),
         ("UNLOCK", STATE, 403),
-        ("GET", "states?namespace=team-a&layer=network", 401),
+        ("GET", "states?namespace=team-a&layer=other", 401),
         ("GET", LEASE, 401),
+        ("POST", "leases/team-a/network?id=x", 401),
+        ("DELETE", "leases/team-a/network?id=a", 401),
+        ("PUT", "leases/team-a/other?id=a", 401),
         ("GET", "runs?namespace=team-a&layer=network", 401),
     ] {
         let answer = asked(method, rest, credential, "").await;
@@ -192,6 +202,12 @@ async fn a_credential_opens_one_state_until_its_lease_ends() {
         assert!(!answer.text().contains(credential));
     }
     let rest = format!("{LEASE}?id=a");
+    // It outlives the token of the runner, which has to renew the lease.
+    assert_eq!(asked("PUT", &rest, credential, "").await.status, 200);
+    assert_eq!(
+        asked("GET", "states?namespace=team-a&layer=network", credential, "").await.status,
+        200
+    );
     assert_eq!(
         send(request(&datastore, Method::DELETE, &rest).bearer_auth(&token)).await.status,
         200
@@ -201,4 +217,60 @@ async fn a_credential_opens_one_state_until_its_lease_ends() {
         std::fs::read_to_string(datastore.root().join(".plancha/states/team-a/network/control"))
             .unwrap();
     assert!(!stored.contains(credential));
+}
+
+#[tokio::test]
+async fn a_credential_has_the_number_of_its_lease() {
+    let datastore = hasty(Storage::Memory).await;
+    let asked = async |method: &str, rest: &str, credential: &str, body: &str| {
+        let request = request(&datastore, Method::from_bytes(method.as_bytes()).unwrap(), rest);
+        send(request.basic_auth("plancha", Some(credential)).body(body.to_owned())).await
+    };
+    let first = lease(&datastore, "a").await;
+    let granted = first.json();
+    let credential = granted["credential"].as_str().unwrap();
+    let info = super::documents::lock_info("x");
+    assert_eq!(asked("LOCK", STATE, "another password", &info).await.status, 423);
+    assert_eq!(asked("LOCK", STATE, credential, &info).await.status, 200);
+    let written = asked("POST", &format!("{STATE}?ID=x"), credential, &document("l", 1, "a")).await;
+    assert_eq!(written.status, 200, "{written:?}");
+    assert_eq!(versions(&datastore, "").await["versions"][0]["fence"], number(&first));
+    expiry().await;
+    let second = number(&lease(&datastore, "b").await);
+    // Another number in the address does not help.
+    for rest in [format!("{STATE}?ID=x"), format!("{STATE}?ID=x&fence={second}")] {
+        assert_eq!(asked("GET", STATE, credential, "").await.status, 200);
+        let late = asked("POST", &rest, credential, &document("l", 2, "late")).await;
+        assert_eq!(late.status, 409, "{late:?}");
+    }
+    let rejected = versions(&datastore, "&kind=rejected").await;
+    assert_eq!(rejected["versions"][0]["fence"], number(&first));
+    assert!(rejected["versions"][0]["reason"].as_str().unwrap().contains("b on machine"));
+    let renewed = asked("PUT", &format!("{LEASE}?id=a"), credential, "").await;
+    assert_eq!(renewed.status, 409, "{renewed:?}");
+}
+
+#[tokio::test]
+async fn a_lock_tells_when_its_lease_has_ended_and_whose_it_was() {
+    for release in [false, true] {
+        let datastore = hasty(Storage::Memory).await;
+        let first = number(&lease(&datastore, "a").await);
+        assert_eq!(lock(&datastore, &format!("{STATE}?fence={first}"), "x").await.status, 200);
+        let head = async || versions(&datastore, "").await["head"].clone();
+        assert_eq!(head().await["lock"]["ended"], json!(null));
+        if release {
+            let released = of(&datastore, "DELETE", &format!("{LEASE}?id=a"), "").await;
+            assert_eq!(released.status, 200);
+        } else {
+            expiry().await;
+            assert_eq!(lease(&datastore, "b").await.status, 200);
+            assert_eq!(of(&datastore, "DELETE", &format!("{LEASE}?id=b"), "").await.status, 200);
+        }
+        assert_eq!(lease(&datastore, "c").await.status, 200);
+        let held = head().await["lock"].clone();
+        let ended: jiff::Timestamp = held["ended"].as_str().unwrap().parse().unwrap();
+        assert!(ended <= jiff::Timestamp::now(), "{held}");
+        let holder = held["holder"].as_str().unwrap();
+        assert!(holder.starts_with("a on machine for the run apply-1/0"), "{holder}");
+    }
 }

@@ -90,6 +90,7 @@ pub(crate) async fn post(
         let (headers, body) = upload.limited(Kind::State)?;
         let announced = announced(&headers)?;
         let origin = Origin { caller: caller(&context), ..origin };
+        let claims = claims_of(&context, claims);
         let body = Box::new(body);
         store.write_state(&key, &claims, origin, force, announced, body).await?;
         Ok::<_, Cause>(StatusCode::OK.into_response())
@@ -108,8 +109,10 @@ pub(crate) async fn delete(
 pub(crate) async fn lock(
     State(store): State<Store>,
     Query(Lock(Change { key, claims })): Query<Lock>,
+    Extension(context): Extension<RequestContext>,
     body: SmallBody,
 ) -> Result<Response, ApiError> {
+    let claims = claims_of(&context, claims);
     let locked = async {
         let info = body.json::<Value>()?;
         let id = lock_id(&info)?;
@@ -154,6 +157,13 @@ fn lock_id(info: &Value) -> Result<&str, Cause> {
 /// The name of an authenticated caller.
 pub(crate) fn caller(context: &RequestContext) -> Option<String> {
     context.caller().and_then(Caller::known_name).map(str::to_owned)
+}
+
+/// The claims of a caller. One that is known by the credential of its lease works under that lease's number, also if its
+/// address has none.
+fn claims_of(context: &RequestContext, claims: Claims) -> Claims {
+    let fence = context.caller().and_then(Caller::fence);
+    Claims { fence: fence.or(claims.fence), ..claims }
 }
 
 /// The digests in the headers of an upload.

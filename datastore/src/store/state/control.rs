@@ -9,10 +9,11 @@ use std::collections::BTreeMap;
 
 use datastore_api::Sha256;
 use datastore_api::state::{LayerTool, LeaseRequest, StateHead, StateVersion};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::store::state::credential::{Credential, FormerLease};
 use crate::store::state::document::StateDocument;
 use crate::store::state::error::StateError;
 
@@ -21,9 +22,6 @@ const MAX_WORKSPACES: usize = 500;
 
 /// The most lineages of deleted and replaced states that are remembered.
 const MAX_FORMER_LINEAGES: usize = 20;
-
-/// How long the credential of a lease is valid after the lease was renewed last.
-const CREDENTIAL_TTL: SignedDuration = SignedDuration::from_hours(24);
 
 /// A control object, as it is stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +33,9 @@ pub(in crate::store) struct Control {
     /// The highest fencing number of any lease.
     pub(super) fence: u64,
     pub(super) lease: Option<HeldLease>,
+    /// The last leases that were not released by their holders, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) former: Vec<FormerLease>,
     pub(super) tool: Option<LayerTool>,
     /// By workspace.
     pub(super) states: BTreeMap<String, State>,
@@ -65,6 +66,9 @@ pub(in crate::store) struct Lock {
     pub(super) info: Value,
     /// The number of the lease under which it was taken.
     pub(super) fence: Option<u64>,
+    /// When that lease ended, and whose it was, if it ended before the lock was removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) ended: Option<(Timestamp, String)>,
 }
 
 /// The lease of a layer.
@@ -80,13 +84,6 @@ pub(in crate::store) struct HeldLease {
     pub(super) expires: Timestamp,
     pub(super) took_over: Option<String>,
     pub(super) credential: Option<Credential>,
-}
-
-/// A password for one state that belongs to a lease.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::store) struct Credential {
-    pub(super) sha256: Sha256,
-    pub(super) workspace: String,
 }
 
 /// With what a caller locks or writes.
@@ -139,7 +136,7 @@ impl Control {
         if let Some(lock) = locks.find(|lock| lock.fence.is_none()) {
             return Err(StateError::Locked(lock.shown()));
         }
-        let took_over = self.lease.take().map(|dead| dead.described());
+        let took_over = self.end_expired().map(|dead| dead.described());
         self.fence += 1;
         let lease = HeldLease { number: self.fence, took_over, ..new };
         self.lease = Some(lease.clone());
@@ -164,7 +161,9 @@ impl Control {
 
     /// Releases a lease, if its holder still has it.
     pub(super) fn release_lease(&mut self, id: &str) {
-        self.lease.take_if(|lease| lease.id == id);
+        if let Some(lease) = self.lease.take_if(|lease| lease.id == id) {
+            self.mark_locks(&lease, lease.renewed);
+        }
     }
 
     /// Who has the layer instead of a caller that has lost its lease.
@@ -178,20 +177,6 @@ impl Control {
             None => "the lease of the layer has ended, and another writer has worked on it since, or it was released"
                 .to_owned(),
         }
-    }
-
-    /// Whether this is the password for a state, and the name of its lease's caller.
-    pub(super) fn accepts(
-        &self,
-        workspace: &str,
-        sha256: Sha256,
-        now: Timestamp,
-    ) -> Option<String> {
-        let lease = self.lease.as_ref().filter(|lease| lease.number == self.fence)?;
-        let credential = lease.credential.as_ref()?;
-        let lasts = lease.renewed.checked_add(CREDENTIAL_TTL).is_ok_and(|end| now < end);
-        (lasts && credential.sha256 == sha256 && credential.workspace == workspace)
-            .then(|| lease.caller.clone().unwrap_or_default())
     }
 
     /// Checks the number of a caller's lease, which is that of its lock if it sends none.
@@ -232,7 +217,7 @@ impl Control {
         state.check_place(claims)?;
         state.lock = Some(lock);
         // The holder of an expired lease must not write beside this lock.
-        if is_outside && self.lease.take().is_some() {
+        if is_outside && self.end_expired().is_some() {
             self.fence += 1;
         }
         Ok(())
@@ -424,11 +409,15 @@ impl State {
 }
 
 impl Lock {
-    /// What its holder sent, with the number of its lease.
+    /// What its holder sent, with the number of its lease. If that has ended: when, and whose it was.
     pub(super) fn shown(&self) -> Value {
         let mut info = self.info.clone();
         if let (Some(fence), Some(info)) = (self.fence, info.as_object_mut()) {
             info.insert("fence".to_owned(), fence.into());
+            if let Some((ended, holder)) = &self.ended {
+                info.insert("ended".to_owned(), ended.to_string().into());
+                info.insert("holder".to_owned(), holder.clone().into());
+            }
         }
         info
     }

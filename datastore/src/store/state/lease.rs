@@ -4,13 +4,16 @@ use aws_lc_rs::rand;
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use datastore_api::state::{GrantedLease, Lease, LeaseRequest};
-use datastore_api::{ClaimId, Name, Sha256, StateKey};
+use datastore_api::{ClaimId, Name, Sha256};
 use jiff::Timestamp;
 
 use crate::store::error::backend_error;
 use crate::store::handle::Store;
 use crate::store::state::LayerKey;
-use crate::store::state::control::{Credential, HeldLease};
+use crate::store::state::control::{Control, HeldLease};
+use crate::store::state::credential::{
+    CREDENTIAL_TTL, Credential, CredentialHolder, FormerLease, MAX_FORMER,
+};
 use crate::store::state::error::StateError;
 
 /// The beginning of every credential, by which it is told from the tokens of callers.
@@ -86,14 +89,66 @@ impl Store {
         Ok(self.control(layer).await?.lease.map(|lease| shown(&lease, now)))
     }
 
-    /// Whether this is the credential of the present lease for a state: then the name of the caller that took it.
+    /// Whose credential for the state of a workspace, or for any state of the layer, this is.
     pub(crate) async fn credential_holder(
         &self,
-        key: &StateKey,
+        layer: &LayerKey,
+        workspace: Option<&Name>,
         sha256: Sha256,
-    ) -> Result<Option<String>, StateError> {
-        let control = self.control(&key.into()).await?;
-        Ok(control.accepts(key.workspace.as_ref(), sha256, self.state_clock()?))
+    ) -> Result<Option<CredentialHolder>, StateError> {
+        let control = self.control(layer).await?;
+        Ok(control.holder(workspace.map(Name::as_ref), sha256, self.state_clock()?))
+    }
+}
+
+impl Control {
+    /// Whose password for the state of a workspace, or for any state, this is. One of a lease that was taken over is known as long as it would have been valid.
+    pub(super) fn holder(
+        &self,
+        workspace: Option<&str>,
+        sha256: Sha256,
+        now: Timestamp,
+    ) -> Option<CredentialHolder> {
+        let is_theirs = |credential: &Credential, renewed: Timestamp| {
+            let lasts = renewed.checked_add(CREDENTIAL_TTL).is_ok_and(|end| now < end);
+            let is_of = workspace.is_none_or(|workspace| workspace == credential.workspace);
+            lasts && is_of && credential.sha256 == sha256
+        };
+        let of = |number, caller: &Option<String>, is_present| {
+            let caller = caller.clone().unwrap_or_default();
+            CredentialHolder { caller, number, is_present }
+        };
+        let present = self.lease.as_ref().filter(|lease| lease.number == self.fence);
+        let present = present.filter(|lease| {
+            lease.credential.as_ref().is_some_and(|known| is_theirs(known, lease.renewed))
+        });
+        if let Some(HeldLease { number, caller, .. }) = present {
+            return Some(of(*number, caller, true));
+        }
+        let mut former = self.former.iter().rev();
+        let former = former.find(|lease| is_theirs(&lease.credential, lease.renewed))?;
+        Some(of(former.number, &former.caller, false))
+    }
+
+    /// Ends a lease that has expired, because another takes over.
+    pub(super) fn end_expired(&mut self) -> Option<HeldLease> {
+        let lease = self.lease.take()?;
+        self.mark_locks(&lease, lease.expires);
+        if let Some(credential) = &lease.credential {
+            let HeldLease { number, renewed, .. } = lease;
+            let (caller, credential) = (lease.caller.clone(), credential.clone());
+            self.former.push(FormerLease { number, caller, renewed, credential });
+            self.former.drain(..self.former.len().saturating_sub(MAX_FORMER));
+        }
+        Some(lease)
+    }
+
+    /// Records in the locks of a lease that it has ended, and whose it was: nothing else knows it later.
+    pub(super) fn mark_locks(&mut self, lease: &HeldLease, ended: Timestamp) {
+        let locks = self.states.values_mut().filter_map(|state| state.lock.as_mut());
+        for lock in locks.filter(|lock| lock.fence == Some(lease.number)) {
+            lock.ended = Some((ended, lease.described()));
+        }
     }
 }
 

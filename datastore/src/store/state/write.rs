@@ -355,7 +355,8 @@ impl Store {
         claims: &Claims,
     ) -> Result<(), StateError> {
         self.change_control(&key.into(), |control, now| {
-            let lock = Lock { id: id.to_owned(), info: info.clone(), fence: claims.fence };
+            let lock =
+                Lock { id: id.to_owned(), info: info.clone(), fence: claims.fence, ended: None };
             control.lock(key.workspace.as_ref(), lock, claims, now)
         })
         .await
