@@ -175,7 +175,7 @@ impl Failure {
     /// Adds who has the lease of the layer instead of this run.
     pub(crate) fn with_lost_lease(mut self, holder: Option<&str>) -> Self {
         if let Some(holder) = holder {
-            self.message = format!("{}: {holder}", self.message);
+            self.message = format!("{}; {holder}", self.message);
         }
         self
     }
@@ -228,13 +228,10 @@ impl From<&RunError> for Failure {
             RunError::Scratch(cause) => scratch_failure(cause, error),
             RunError::Lease(cause) => cause.into(),
             RunError::Plan(_) => Self::new(Kind::Unclassified, error),
-            RunError::Incomplete { cause, .. } | RunError::Io(cause) => Self {
-                hint: disk_hint(cause).map(str::to_owned),
-                ..Self::new(Kind::Unclassified, error)
-            },
-            RunError::Annotate { .. } => Self::new(Kind::Unclassified, error).with_hint(
-                "plan again: without its annotations the plan does not count as complete",
-            ),
+            RunError::Incomplete { cause, .. } | RunError::Io(cause) => Self::of_io(error, cause),
+            RunError::Annotate { .. } => {
+                Self::new(Kind::Unclassified, error).with_hint(UNANNOTATED)
+            }
             RunError::StoredPlan(cause) => cause.into(),
             RunError::Basis(cause) => cause.into(),
             RunError::Binding(cause) => cause.into(),
@@ -301,6 +298,12 @@ impl Failure {
         Self::of_order(error, &next)
     }
 
+    /// A file or a disk.
+    fn of_io(error: &RunError, cause: &io::Error) -> Self {
+        let hint = disk_hint(cause).map(str::to_owned);
+        Self { hint, ..Self::new(Kind::Unclassified, error) }
+    }
+
     /// Something that the user decides.
     fn of_config(error: &RunError, hint: &str) -> Self {
         Self::new(Kind::Config, error).with_hint(hint)
@@ -335,6 +338,8 @@ fn scratch_failure(cause: &ScratchError, error: &RunError) -> Failure {
 /// What to do first if it is not known whether something was created.
 const COMPARE: &str = "resources may exist that the state does not record: look for those without a result, and import or \
     delete what the state does not have";
+/// What to do about a plan whose annotations could not be written.
+const UNANNOTATED: &str = "plan again: without its annotations the plan does not count as complete";
 /// What to do about a plan for the rest of an apply that was not reviewed.
 const PLAN_AGAIN: &str = "plan again, review that plan, and apply it";
 /// What to do about a directory of unsent files that cannot be listed.

@@ -37,7 +37,7 @@ use crate::report::ledger::Ledger;
 pub(crate) use crate::run::apply::Recorder;
 use crate::run::artifacts::{Artifacts, AttemptRequest};
 use crate::run::error::RunError;
-use crate::run::lease::RunLease;
+use crate::run::lease::held::RunLease;
 pub(crate) use crate::run::plan::renderings::Renderings;
 use crate::run::push::{MissingState, Unpushed};
 use crate::run::step::budget::Retries;

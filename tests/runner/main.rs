@@ -82,6 +82,16 @@ mod interruption {
     mod unsaved_states;
 }
 
+/// Leases of layers, and states in the datastore under them.
+mod lease {
+    mod exclusion;
+    mod layers;
+    mod loss;
+    mod rights;
+    mod stale_lock;
+    mod state;
+}
+
 /// The code of a run.
 mod source {
     mod archives;

@@ -12,7 +12,7 @@ use crate::process::{Killed, Stop};
 use crate::release::ReleaseError;
 use crate::run::apply::remainder::differences::Differences;
 use crate::run::artifacts::OpenError;
-use crate::run::lease::LeaseError;
+use crate::run::lease::error::LeaseError;
 use crate::run::plan_summary::PlanError;
 use crate::run::push::{ErroredState, MissingState, Unpushed};
 use crate::run::step::found_lock::FoundLock;

@@ -5,7 +5,8 @@
 //! in the datastore, the tool works under the lease ([`state`]). A datastore that does not answer is no loss: the run goes on.
 
 mod address;
-mod error;
+pub(super) mod error;
+pub(super) mod held;
 mod own_file;
 mod rejection;
 mod renewal;
@@ -16,7 +17,7 @@ mod variables;
 use std::time::Duration;
 
 use datastore_api::client::LeaseAnswer;
-use datastore_api::state::{DEFAULT_WORKSPACE, GrantedLease, Lease, LeaseRequest, StateKey};
+use datastore_api::state::{DEFAULT_WORKSPACE, GrantedLease, LeaseRequest, StateKey};
 use datastore_api::{ClaimId, Client, ClientError, Name, chain};
 use reqwest::StatusCode;
 use secrecy::{ExposeSecret as _, SecretString};
@@ -28,73 +29,13 @@ use crate::process::redact::values;
 use crate::run::Run;
 use crate::run::artifacts::random_id;
 use crate::run::error::RunError;
+pub(crate) use crate::run::lease::held::HeldLease;
+use crate::run::lease::held::RunLease;
 use crate::run::lease::own_file::OwnFile;
 use crate::run::lease::renewal::{Renewal, Renewed};
 
 /// How long the release of a lease may take.
 const RELEASE: Duration = Duration::from_secs(5);
-
-/// The lease of a run.
-#[derive(Debug, Default)]
-pub(crate) enum RunLease {
-    /// It needs none, or has not taken it yet.
-    #[default]
-    None,
-    Held(Box<HeldLease>),
-    /// The datastore has no leases. The run goes on unless it keeps the state.
-    Unsupported,
-    /// The caller may not take it. The run goes on likewise.
-    Refused(Box<ClientError>),
-}
-
-/// A lease that this run holds.
-#[derive(Debug)]
-pub(crate) struct HeldLease {
-    namespace: Name,
-    layer: Name,
-    id: ClaimId,
-    number: u64,
-    /// The workspace whose state the credential is for.
-    workspace: Name,
-    credential: Option<SecretString>,
-    /// The lease before this one, if its holder has not released it.
-    previous: Option<Lease>,
-    file: Option<OwnFile>,
-    renewal: Renewal,
-}
-
-impl RunLease {
-    /// The lease, if it was granted.
-    pub(crate) fn held(&self) -> Option<&HeldLease> {
-        match self {
-            Self::Held(lease) => Some(lease),
-            _ => None,
-        }
-    }
-}
-
-impl HeldLease {
-    /// Its fencing number.
-    pub(crate) fn number(&self) -> u64 {
-        self.number
-    }
-
-    /// The password for this state, if the caller may use it: it outlives the caller's token.
-    pub(crate) fn credential(&self, key: &StateKey) -> Option<&SecretString> {
-        let is_ours = self.is_of(key) && key.workspace == self.workspace;
-        self.credential.as_ref().filter(|_| is_ours)
-    }
-
-    /// Who has the layer instead, if the lease is lost.
-    pub(crate) fn lost(&self) -> Option<&str> {
-        self.renewal.lost()
-    }
-
-    /// Whether it is the lease of the layer of this state.
-    fn is_of(&self, key: &StateKey) -> bool {
-        (&self.namespace, &self.layer) == (&key.namespace, &key.layer)
-    }
-}
 
 impl Run<'_> {
     /// Takes the lease of the layer, before init. A pod of Burrito's takes none: its controllers run one at a time.
@@ -145,8 +86,8 @@ impl Run<'_> {
         key: &StateKey,
     ) -> Result<RunLease, RunError> {
         let StateKey { namespace, layer, workspace } = key;
-        let (file, previous) = match self.find_previous(datastore, key).await {
-            Ok(found) => found,
+        let file = match self.lock_file(datastore, key).await {
+            Ok(file) => file,
             Err(error) => return without_lease(error),
         };
         let id = random_id();
@@ -174,7 +115,7 @@ impl Run<'_> {
         if let Some(file) = &file {
             file.record(&id).unwrap_or_else(|error| tracing::debug!("{error}"));
         }
-        self.hold(datastore, key, id, *granted, (file, previous))
+        self.hold(datastore, key, id, *granted, file)
     }
 
     /// Starts to renew a lease that was granted.
@@ -184,7 +125,7 @@ impl Run<'_> {
         key: &StateKey,
         id: ClaimId,
         GrantedLease { lease, credential }: GrantedLease,
-        (file, previous): (Option<OwnFile>, Option<Lease>),
+        file: Option<OwnFile>,
     ) -> Result<RunLease, RunError> {
         let StateKey { namespace, layer, workspace } = key.clone();
         let number = lease.number;
@@ -205,7 +146,6 @@ impl Run<'_> {
             number,
             workspace,
             credential,
-            previous,
             file,
             renewal,
         })))
@@ -220,14 +160,13 @@ impl Run<'_> {
         Some(credential)
     }
 
-    /// The file of the lease on this machine, and the lease of another holder that has not released it. That of a runner of
-    /// this machine that was killed is released: its tool has ended by now.
-    async fn find_previous(
+    /// The file of the lease on this machine. The lease of a runner of this machine that was killed is released: its tool has
+    /// ended by now.
+    async fn lock_file(
         &self,
         datastore: &Client,
-        key: &StateKey,
-    ) -> Result<(Option<OwnFile>, Option<Lease>), ClientError> {
-        let StateKey { namespace, layer, .. } = key;
+        StateKey { namespace, layer, .. }: &StateKey,
+    ) -> Result<Option<OwnFile>, ClientError> {
         let url = &datastore.settings().url;
         let home = self.environment.own_state_home();
         let file = home.map(|home| OwnFile::lock(home, url, (namespace, layer))).transpose();
@@ -235,22 +174,14 @@ impl Run<'_> {
             tracing::debug!("a later run cannot know that this one was killed: {error}");
             None
         });
-        let file = file.flatten();
-        let mut previous = datastore.lease(namespace, layer).await?;
-        if let Some(id) = file.as_ref().and_then(OwnFile::left) {
+        let Some(file) = file.flatten() else { return Ok(None) };
+        if let Some(id) = file.left() {
             datastore.release_lease(namespace, layer, &id).await?;
-            let now = datastore.lease(namespace, layer).await?;
-            if let (Some(lease), None) = (&mut previous, &now) {
-                let Lease { number, request, .. } = &lease;
-                tracing::info!(
-                    "the runner of the lease {number} of the layer {namespace}/{layer} on this machine was killed (run \
-                     {}): its lease is released",
-                    request.run.as_deref().unwrap_or("unknown")
-                );
-                lease.expires.clone_from(&lease.renewed);
-            }
+            tracing::info!(
+                "a runner of this machine that held the lease of the layer {namespace}/{layer} was killed: its lease is released"
+            );
         }
-        Ok((file, previous))
+        Ok(Some(file))
     }
 
     /// Releases the lease at the end of the run. A failure changes nothing about its result.
@@ -291,9 +222,12 @@ async fn release(datastore: &Client, lease: HeldLease) {
     }
 }
 
-/// A run whose request for a lease has failed: it goes on if the caller has no right to it.
+/// A run whose request for a lease was refused goes on: for want of a right, or because this datastore can keep no leases
+/// safely.
 fn without_lease(error: ClientError) -> Result<RunLease, RunError> {
-    if error.status() == Some(StatusCode::FORBIDDEN) {
+    const REFUSED: [StatusCode; 3] =
+        [StatusCode::FORBIDDEN, StatusCode::NOT_IMPLEMENTED, StatusCode::SERVICE_UNAVAILABLE];
+    if error.status().is_some_and(|status| REFUSED.contains(&status)) {
         return Ok(RunLease::Refused(Box::new(error)));
     }
     Err(LeaseError::Datastore(error).into())

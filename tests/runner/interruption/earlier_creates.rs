@@ -14,6 +14,9 @@ use crate::stored_run::StoredRun;
 
 pub(super) const UNPLANNED: [&str; 4] = ["apply", "--no-plan", "--run", "u"];
 
+/// How long the lease of a killed run is valid.
+pub(super) const LEASE: Duration = Duration::from_secs(1);
+
 /// Makes a created object a tainted one.
 pub(super) const FAILING: &str =
     "  provisioner \"local-exec\" {\n    command = \"[ -e works ]\"\n  }";
@@ -47,8 +50,17 @@ impl Layer {
         self.sandbox.run_with(datastore, &[args, &["--name", "x"]].concat())
     }
 
-    /// The same on a machine that knows nothing of the earlier runs.
+    /// The same on a machine that knows nothing of the earlier runs, when the lease of a killed one has expired.
     pub(super) fn run_elsewhere(&self, datastore: &Url, args: &[&str]) -> Ended {
+        let mut ended = None;
+        eventually("no other run has the lease", || {
+            let tried = ended.insert(self.try_elsewhere(datastore, args));
+            !tried.stderr.contains("the lease of the layer default/x is not granted")
+        });
+        ended.unwrap()
+    }
+
+    fn try_elsewhere(&self, datastore: &Url, args: &[&str]) -> Ended {
         let mut command = self.sandbox.command(&[args, &["--name", "x"]].concat());
         command.env("TMPDIR", self.sandbox.path("tmp2")).env("HOME", self.sandbox.path("home2"));
         command.env("PLANCHA_DATASTORE_URL", datastore.as_str()).output().unwrap().into()
@@ -136,7 +148,7 @@ async fn ledger_is_stored(datastore: &TestDatastore, run: &str, before: usize) {
 /// The state is that of before, so the plan is not stale.
 #[tokio::test(flavor = "multi_thread")]
 async fn apply_that_was_killed_in_a_creation_is_not_made_again() {
-    let datastore = TestDatastore::memory().await;
+    let datastore = TestDatastore::hasty(LEASE).await;
     let (url, layer) = (&datastore.url, Layer::new());
     layer.planned(url, &["--run", "p"]);
     layer.killed(&datastore, &["apply", "--run", "a", "--plan", "p"]).await;
@@ -155,7 +167,7 @@ async fn apply_that_was_killed_in_a_creation_is_not_made_again() {
 /// More than the datastore lists at once, as plans that look for drift make in a night.
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_apply_is_found_behind_many_later_runs() {
-    let datastore = TestDatastore::memory().await;
+    let datastore = TestDatastore::hasty(LEASE).await;
     let (url, layer) = (&datastore.url, Layer::new());
     layer.planned(url, &["--run", "p"]);
     layer.killed(&datastore, &["apply", "--run", "a", "--plan", "p"]).await;
@@ -176,7 +188,7 @@ async fn object_whose_state_was_refused_is_not_created_again() {
     for (code, (order, words)) in
         ["", FAILING].into_iter().flat_map(|code| orders.map(|of| (code, of)))
     {
-        let datastore = TestDatastore::memory().await;
+        let datastore = TestDatastore::hasty(LEASE).await;
         let (url, layer) = (&datastore.url, Layer::with(code));
         layer.planned(url, &["--run", "p"]);
         layer.states.refuse("POST", 403, usize::MAX);
@@ -192,7 +204,7 @@ async fn object_whose_state_was_refused_is_not_created_again() {
 /// The stored ledger is that of before the tool was started.
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_apply_whose_ledger_could_not_be_stored_is_not_made_again() {
-    let datastore = TestDatastore::memory().await;
+    let datastore = TestDatastore::hasty(LEASE).await;
     let layer = Layer::new();
     layer.planned(&datastore.url, &["--run", "p"]);
     let failing = FaultyDatastore::before(&datastore.url, Vec::new()).await;
@@ -213,12 +225,20 @@ async fn killed_apply_whose_ledger_could_not_be_stored_is_not_made_again() {
 /// The message does not advise to delete what it is creating.
 #[tokio::test(flavor = "multi_thread")]
 async fn apply_that_still_works_is_no_killed_one() {
-    let datastore = TestDatastore::memory().await;
+    let datastore = TestDatastore::hasty(LEASE).await;
     let (url, layer) = (&datastore.url, Layer::new());
     layer.planned(url, &["--run", "p"]);
     let runner = layer.creating(url, &["apply", "--run", "a", "--plan", "p"]);
     ledger_is_stored(&datastore, "a", 0).await;
-    let ended = layer.run_elsewhere(url, &["apply", "--run", "b", "--plan", "p"]);
+    let ended = layer.try_elsewhere(url, &["apply", "--run", "b", "--plan", "p"]);
+    assert_eq!((ended.code, layer.created()), (4, 1), "{}", ended.stderr);
+    for words in ["run a/0", "wait until it has ended"] {
+        assert!(ended.stderr.contains(words), "{words}: {}", ended.stderr);
+    }
+    // A datastore without leases does not know that it works.
+    let fault = Fault { method: "POST", part: "/api/leases/", status: 501, times: usize::MAX };
+    let without = FaultyDatastore::before(url, vec![fault]).await;
+    let ended = layer.try_elsewhere(&without.url, &["apply", "--run", "b", "--plan", "p"]);
     assert_eq!((ended.code, layer.created()), (4, 1), "{}", ended.stderr);
     for words in ["the state is locked", "if it still works, wait"] {
         assert!(ended.stderr.contains(words), "{words}: {}", ended.stderr);
@@ -233,7 +253,7 @@ async fn apply_that_still_works_is_no_killed_one() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn caller_that_may_not_list_runs_applies_its_plan() {
-    let datastore = TestDatastore::memory().await;
+    let datastore = TestDatastore::hasty(LEASE).await;
     let layer = Layer::new();
     layer.planned(&datastore.url, &["--run", "p"]);
     let fault = Fault { method: "GET", part: "/api/runs", status: 403, times: usize::MAX };
@@ -246,7 +266,7 @@ async fn caller_that_may_not_list_runs_applies_its_plan() {
 /// What an apply has created is in the state, also if its address has a secret: the ledger has the masked one.
 #[tokio::test(flavor = "multi_thread")]
 async fn apply_that_has_failed_with_its_state_saved_is_made_again() {
-    let datastore = TestDatastore::memory().await;
+    let datastore = TestDatastore::hasty(LEASE).await;
     let (sandbox, (_states, backend)) = (Sandbox::new(RUNNER), StateServer::start());
     let resources = r#"
 resource "terraform_data" "a" {
@@ -277,7 +297,7 @@ resource "terraform_data" "b" {
 async fn replacement_that_was_not_saved_is_not_made_again() {
     let replace = ["--replace", "terraform_data.a"];
     for code in ["", "  lifecycle {\n    create_before_destroy = true\n  }"] {
-        let datastore = TestDatastore::memory().await;
+        let datastore = TestDatastore::hasty(LEASE).await;
         let (url, layer) = (&datastore.url, Layer::with(code));
         assert_eq!(layer.run(url, &["apply", "--no-plan", "--run", "first"]).code, 0);
         layer.planned(url, &[&["--run", "p"], &replace[..]].concat());

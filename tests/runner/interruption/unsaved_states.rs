@@ -2,12 +2,12 @@
 
 use support::{Ended, Fault, FaultyDatastore, TestDatastore, eventually};
 
-use super::earlier_creates::{FAILING, Layer, UNPLANNED};
+use super::earlier_creates::{FAILING, LEASE, Layer, UNPLANNED};
 
 /// The tainted object is in the state: it is replaced.
 #[tokio::test(flavor = "multi_thread")]
 async fn failed_creation_whose_state_was_saved_is_made_again() {
-    let datastore = TestDatastore::memory().await;
+    let datastore = TestDatastore::hasty(LEASE).await;
     let (url, layer) = (&datastore.url, Layer::with(FAILING));
     assert_eq!(layer.run(url, &UNPLANNED).code, 1);
     layer.sandbox.write("works", "");
@@ -20,7 +20,7 @@ async fn failed_creation_whose_state_was_saved_is_made_again() {
 async fn killed_creation_is_found_beside_an_object_with_an_unusual_key() {
     let keys = "  for_each = toset(split(\",\", file(\"${path.module}/keys\")))";
     for unusual in ["*.example.com", "$${x}"] {
-        let datastore = TestDatastore::memory().await;
+        let datastore = TestDatastore::hasty(LEASE).await;
         let (url, layer) = (&datastore.url, Layer::with(keys));
         layer.sandbox.write("keys", unusual);
         assert_eq!(layer.run(url, &["apply", "--no-plan", "--run", "first"]).code, 0);
@@ -42,7 +42,7 @@ async fn saved_object_that_was_moved_or_forgotten_is_no_reason_to_refuse() {
         "removed {\n  from = terraform_data.x\n  lifecycle {\n    destroy = false\n  }\n}\n",
     ];
     for (change, refusals) in [(changes[0], 0), (changes[1], 0), (changes[0], 1)] {
-        let datastore = TestDatastore::memory().await;
+        let datastore = TestDatastore::hasty(LEASE).await;
         let (url, layer) = (&datastore.url, Layer::new());
         layer.sandbox.write("more.tf", &format!("{main}{failing}"));
         layer.states.refuse("POST", 503, refusals);
@@ -58,7 +58,7 @@ async fn saved_object_that_was_moved_or_forgotten_is_no_reason_to_refuse() {
 /// The object is in no state that can be read.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_presumed_to_be_in_a_state_that_cannot_be_read() {
-    let datastore = TestDatastore::memory().await;
+    let datastore = TestDatastore::hasty(LEASE).await;
     let (url, layer) = (&datastore.url, Layer::new());
     layer.states.refuse("POST", 403, usize::MAX);
     assert_eq!(layer.run(url, &UNPLANNED).code, 1);
@@ -76,7 +76,7 @@ async fn nothing_is_presumed_to_be_in_a_state_that_cannot_be_read() {
 /// These arguments are valid for plan and apply, and not for the other commands that a run needs.
 #[tokio::test(flavor = "multi_thread")]
 async fn arguments_of_every_command_reach_only_the_commands_of_the_user() {
-    let datastore = TestDatastore::memory().await;
+    let datastore = TestDatastore::hasty(LEASE).await;
     let (url, layer) = (&datastore.url, Layer::new());
     let run = |args: &[&str]| {
         let mut command = layer.sandbox.command(&[args, &["--name", "x"]].concat());
@@ -96,7 +96,7 @@ async fn arguments_of_every_command_reach_only_the_commands_of_the_user() {
 #[tokio::test(flavor = "multi_thread")]
 async fn tool_that_crashes_after_a_signal_has_not_saved_its_state() {
     for code in ["0", "1", "11"] {
-        let datastore = TestDatastore::memory().await;
+        let datastore = TestDatastore::hasty(LEASE).await;
         let (url, layer) = (&datastore.url, Layer::new());
         layer.sandbox.write(
         "more.tf",
@@ -138,7 +138,7 @@ wait $pid
 #[tokio::test(flavor = "multi_thread")]
 async fn message_names_each_run_that_may_have_created_something() {
     let keys = "  for_each = toset(split(\",\", file(\"${path.module}/keys\")))";
-    let datastore = TestDatastore::memory().await;
+    let datastore = TestDatastore::hasty(LEASE).await;
     let (url, layer) = (&datastore.url, Layer::with(keys));
     layer.sandbox.write("keys", "b");
     layer.killed(&datastore, &UNPLANNED).await;
@@ -153,7 +153,7 @@ async fn message_names_each_run_that_may_have_created_something() {
 /// The ledger was written, and could not be stored: it waits for `runner upload`.
 #[tokio::test(flavor = "multi_thread")]
 async fn ledger_that_was_kept_counts_like_a_stored_one() {
-    let datastore = TestDatastore::memory().await;
+    let datastore = TestDatastore::hasty(LEASE).await;
     for more in [&[][..], &["--spool-dir", "spool"]] {
         let layer = Layer::new();
         let order = [&UNPLANNED[..], &["--datastore-timeout", "2s"], more].concat();

@@ -2,11 +2,13 @@
 
 use std::net::Ipv4Addr;
 use std::path::Path;
+use std::time::Duration;
 
 use ::datastore::config::Config;
-use ::datastore::store::{Cloud, Storage, Variables};
+use ::datastore::store::{Cloud, StateSettings, Storage, Variables};
 use ::datastore::transport::limits::Limits;
-use ::datastore::{Auth, Callers, Isolation, KubeApi, Kubernetes};
+use ::datastore::{Auth, Callers, Isolation, KubeApi, Kubernetes, NewToken, Policy, Verb};
+use secrecy::ExposeSecret as _;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -143,6 +145,43 @@ impl TestDatastore {
         let directory = TempDir::new().unwrap();
         let storage = storage_in(&directory);
         let started = Self::of(Config { auth, ..Config::of(storage) }).await;
+        Self { directory: Some(directory), ..started }
+    }
+
+    /// One whose leases expire after this time, over a directory that goes away with it.
+    pub async fn hasty(lease_ttl: Duration) -> Self {
+        Self::hasty_guarded(lease_ttl, Auth::None).await
+    }
+
+    /// The same, with callers that have every permission for these kinds. Returns their tokens.
+    pub async fn hasty_with_tokens<const N: usize>(
+        lease_ttl: Duration,
+        kinds: [&[&str]; N],
+    ) -> (Self, [String; N]) {
+        let (mut policy, mut index) = (Policy::default(), 0);
+        let tokens = kinds.map(|kinds| {
+            index += 1;
+            let (token, rule) = NewToken {
+                id: format!("ci-{index}"),
+                namespaces: vec!["*".to_owned()],
+                kinds: kinds.iter().map(|kind| kind.parse().unwrap()).collect(),
+                verbs: vec![Verb::Read, Verb::Write, Verb::Append, Verb::List, Verb::Admin],
+            }
+            .create()
+            .unwrap();
+            policy.add(&rule).unwrap();
+            token.expose_secret().to_owned()
+        });
+        let callers = Callers { tokens: true, policy, ..Callers::default() };
+        let started = Self::hasty_guarded(lease_ttl, Auth::Callers(Box::new(callers))).await;
+        (started, tokens)
+    }
+
+    async fn hasty_guarded(lease_ttl: Duration, auth: Auth) -> Self {
+        let directory = TempDir::new().unwrap();
+        let storage = storage_in(&directory);
+        let states = StateSettings { lease_ttl, ..StateSettings::default() };
+        let started = Self::of(Config { auth, states, ..Config::of(storage) }).await;
         Self { directory: Some(directory), ..started }
     }
 

@@ -56,7 +56,7 @@ enum Change {
     EveryByte,
     /// The answers of Burrito's own datastore: it has four routes, and names no server.
     Burritos,
-    /// Those of an early version of ours: it has neither claims nor records of applies, and names no server.
+    /// Those of an early version of ours: it has neither claims, nor records of applies, nor leases, and names no server.
     Early,
     /// Answers to uploads without the headers `ETag` and `Server`.
     Unnamed,
@@ -138,7 +138,7 @@ impl FaultyDatastore {
         values.map(|value| value.to_str().unwrap().to_owned()).collect()
     }
 
-    /// Method, path and query of every request so far, but for those of ledgers.
+    /// Method, path and query of every request so far, but for those of ledgers and leases.
     pub fn seen(&self) -> Vec<String> {
         self.proxy.seen.lock().unwrap().clone()
     }
@@ -152,6 +152,9 @@ impl FaultyDatastore {
 impl Proxy {
     /// Notes a request. Returns whether it is the first one of its kind for this ledger.
     fn note(&self, place: &str) -> bool {
+        if place.contains(LEASES) {
+            return false;
+        }
         if !place.contains(LEDGER) {
             self.seen.lock().unwrap().push(place.to_owned());
             return false;
@@ -179,6 +182,8 @@ impl Proxy {
 
 /// In the query of a request for the ledger of an apply.
 const LEDGER: &str = "name=ledger.json";
+/// In the path of a request for a lease.
+const LEASES: &str = "/api/leases/";
 
 async fn forward(State(proxy): State<Arc<Proxy>>, request: Request) -> Response {
     let place = request.uri().path_and_query().unwrap().to_string();
@@ -202,7 +207,10 @@ async fn forward(State(proxy): State<Arc<Proxy>>, request: Request) -> Response 
     let (path, is_claim) = (request.uri().path(), method == "POST");
     let (names_no_server, has_route) = match proxy.change {
         Change::Burritos => (true, routes.contains(&path)),
-        Change::Early => (true, path != "/api/applied" && !(path == "/api/attempts" && is_claim)),
+        Change::Early => {
+            let is_claim = path == "/api/attempts" && is_claim;
+            (true, path != "/api/applied" && !is_claim && !path.starts_with(LEASES))
+        }
         _ => (false, true),
     };
     if !has_route {

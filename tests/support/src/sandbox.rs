@@ -3,7 +3,7 @@
 #![expect(clippy::disallowed_types, reason = "tests start the runner itself")]
 #![expect(clippy::disallowed_methods, reason = "tests look for terraform where the shell would")]
 
-use std::io::Read as _;
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -170,8 +170,37 @@ esac
 /// A runner under way.
 pub struct Started {
     child: Child,
-    stdout: Arc<Mutex<String>>,
+    stdout: Stream,
+    stderr: Stream,
+}
+
+/// What a runner has written to one of its outputs so far.
+struct Stream {
+    text: Arc<Mutex<String>>,
     reader: JoinHandle<()>,
+}
+
+impl Stream {
+    fn read(mut pipe: impl Read + Send + 'static) -> Self {
+        let text = Arc::<Mutex<String>>::default();
+        let written = Arc::clone(&text);
+        let reader = std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(len @ 1..) = pipe.read(&mut buffer) {
+                written.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..len]));
+            }
+        });
+        Self { text, reader }
+    }
+
+    fn contains(&self, text: &str) -> bool {
+        self.text.lock().unwrap().contains(text)
+    }
+
+    fn end(self) -> String {
+        self.reader.join().unwrap();
+        std::mem::take(&mut *self.text.lock().unwrap())
+    }
 }
 
 impl Started {
@@ -181,16 +210,9 @@ impl Started {
     }
 
     fn new(mut child: Child) -> Self {
-        let mut pipe = child.stdout.take().unwrap();
-        let stdout = Arc::<Mutex<String>>::default();
-        let said = Arc::clone(&stdout);
-        let reader = std::thread::spawn(move || {
-            let mut buffer = [0; 4096];
-            while let Ok(len @ 1..) = pipe.read(&mut buffer) {
-                said.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..len]));
-            }
-        });
-        Self { child, stdout, reader }
+        let stdout = Stream::read(child.stdout.take().unwrap());
+        let stderr = Stream::read(child.stderr.take().unwrap());
+        Self { child, stdout, stderr }
     }
 
     /// Kills it and all its descendants at once, as the end of a pod does.
@@ -227,15 +249,20 @@ impl Started {
 
     /// Whether this was on its stdout so far.
     pub fn said(&self, text: &str) -> bool {
-        self.stdout.lock().unwrap().contains(text)
+        self.stdout.contains(text)
+    }
+
+    /// Whether this was on its stderr so far: a line of the runner's own.
+    pub fn logged(&self, text: &str) -> bool {
+        self.stderr.contains(text)
     }
 
     /// Waits for its end.
-    pub fn wait(self) -> Ended {
-        let output = self.child.wait_with_output().unwrap();
-        self.reader.join().unwrap();
-        let stdout = std::mem::take(&mut *self.stdout.lock().unwrap());
-        Ended { stdout, ..output.into() }
+    pub fn wait(mut self) -> Ended {
+        let status = self.child.wait().unwrap();
+        // A runner that a signal killed has no code of its own.
+        let code = status.code().unwrap_or(-1);
+        Ended { code, stdout: self.stdout.end(), stderr: self.stderr.end() }
     }
 }
 

@@ -35,8 +35,10 @@ fn job(set: impl Fn(&str) -> Option<String>) -> Option<String> {
     let url = github_url(&set).or_else(|| JOB_URLS.into_iter().find_map(&set))?;
     let url = Url::parse(&url).ok().filter(Url::has_host)?;
     let url = url_secrets::without_secrets(&url);
+    // Terraform shows `HOLDER@HOST`, in which a scheme would make a user of what follows it.
+    let job = url.as_str().split_once("://").map_or(url.as_str(), |(_, job)| job);
     let actor = ["GITHUB_ACTOR", "GITLAB_USER_LOGIN"].into_iter().find_map(&set);
-    Some(actor.map_or_else(|| url.to_string(), |actor| format!("{actor} in {url}")))
+    Some(actor.map_or_else(|| job.to_owned(), |actor| format!("{actor} in {job}")))
 }
 
 fn github_url(set: impl Fn(&str) -> Option<String>) -> Option<String> {
@@ -70,9 +72,9 @@ mod tests {
             ("GITHUB_RUN_ID", "7"),
             ("GITHUB_ACTOR", "me"),
         ];
-        assert_eq!(of(&github).unwrap(), "me in https://github.com/me/infra/actions/runs/7");
+        assert_eq!(of(&github).unwrap(), "me in github.com/me/infra/actions/runs/7");
         let jenkins = [("BUILD_URL", "https://u:hunter2@ci.example.com/job/x/3/?token=hunter2")];
-        assert_eq!(of(&jenkins).unwrap(), "https://ci.example.com/job/x/3/");
+        assert_eq!(of(&jenkins).unwrap(), "ci.example.com/job/x/3/");
         assert_eq!(of(&[("BUILD_URL", "3")]), None);
         assert_eq!(of(&[]), None);
     }

@@ -6,20 +6,22 @@
 //! enough on one machine: an apply whose state was refused releases it, and the tool that has waited for it would apply
 //! without that state. Runs of other names, and of a bundle instead of its repository, share the lock of the state.
 
+pub(in crate::run) mod file;
+
 use std::fs::{File, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use datastore_api::{ClientError, RunKey, Sha256};
 use fs_err as fs;
-use nix::fcntl::OFlag;
 
 use crate::order::job::Apply;
 use crate::report::AppliedRecord;
 use crate::run::Run;
+use crate::run::apply::lock::file::{is_current, named, open};
 use crate::run::artifacts::Artifacts;
 use crate::run::error::RunError;
 use crate::run::unsent;
@@ -46,8 +48,6 @@ const PAUSE: Duration = Duration::from_millis(100);
 const REMINDER: Duration = Duration::from_secs(5);
 /// So long a run waits for the tool of a killed one.
 const MAX_WAIT_FOR_TOOL: Duration = Duration::from_mins(10);
-/// How often a lock file is created, if other runners remove its directory at once.
-const TRIES: usize = 3;
 
 /// The lock of a plan, a run, an order, a module, a directory or a state. Its file is removed when the apply ends, and stays when the runner is killed.
 #[derive(Debug)]
@@ -137,36 +137,6 @@ impl Drop for RunLock {
             }
         }
     }
-}
-
-/// Whether the path still leads to this file.
-pub(in crate::run) fn is_current(file: &File, path: &Path) -> bool {
-    let id = |file: std::fs::Metadata| (file.dev(), file.ino());
-    let (ours, current) = (file.metadata().map(id), fs::metadata(path).map(id));
-    matches!((ours, current), (Ok(ours), Ok(current)) if ours == current)
-}
-
-/// Opens a lock file, which is created with its directory.
-pub(in crate::run) fn open(path: &Path) -> io::Result<File> {
-    let dir = path.parent().unwrap_or(path);
-    let mut tries = 1;
-    loop {
-        let mut builder = std::fs::DirBuilder::new();
-        let created = builder.mode(0o700).recursive(true).create(dir);
-        created.map_err(|error| named(dir, &error))?;
-        match open_private(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound && tries < TRIES => tries += 1,
-            opened => return opened,
-        }
-    }
-}
-
-/// Opens a file of mode 0600 without changing its contents.
-fn open_private(path: &Path) -> io::Result<File> {
-    use fs_err::os::unix::fs::OpenOptionsExt as _;
-    let mut options = fs::OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    Ok(options.custom_flags(OFlag::O_NOFOLLOW.bits()).open(path)?.into())
 }
 
 impl Run<'_> {
@@ -365,9 +335,4 @@ async fn lock(path: &Path, what: &str) -> io::Result<RunLock> {
         }
         tokio::time::sleep(PAUSE).await;
     }
-}
-
-/// The error with the path of its file.
-fn named(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LeaseError {
     /// Another run works on the layer, or a lock of another lies on one of its states. The text is the datastore's.
-    #[error("the layer {layer} is in use: {holder}")]
+    #[error("the lease of the layer {layer} is not granted: {holder}")]
     Held { layer: String, holder: String },
     /// The state is kept in the datastore, which does not let this caller take the lease.
     #[error("the state {key} is kept in the datastore, and the lease of its layer was refused")]

@@ -9,7 +9,7 @@ use datastore_api::{ClaimId, Name, Sha256};
 use fs_err as fs;
 use url::Url;
 
-use crate::run::apply::lock;
+use crate::run::apply::lock::file as lock;
 
 /// The directory below the state home.
 const DIRECTORY: &str = "plancha/leases";

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::process::text::one_line;
 use crate::run::Run;
 use crate::run::error::RunError;
-use crate::run::lease::{HeldLease, LeaseError, StaleLock};
+use crate::run::lease::{LeaseError, StaleLock};
 
 impl Run<'_> {
     /// Refuses a state with the lock of a dead run, or removes the lock, if `--break-stale-lock` says so.
@@ -28,7 +28,7 @@ impl Run<'_> {
                 return Ok(());
             }
         };
-        let Some((lock, info)) = stale_lock(&head, lease) else { return Ok(()) };
+        let Some((lock, info)) = stale_lock(&head, lease.number()) else { return Ok(()) };
         if !self.may_break(&lock) {
             return Err(LeaseError::StaleLock { key: key.clone(), lock }.into());
         }
@@ -62,18 +62,18 @@ impl Run<'_> {
 }
 
 /// The lock of the state, if it was taken under an earlier lease than this one.
-fn stale_lock<'h>(head: &'h StateHead, lease: &HeldLease) -> Option<(StaleLock, &'h Value)> {
+fn stale_lock<'h>(head: &'h StateHead, ours: u64) -> Option<(StaleLock, &'h Value)> {
     let info = head.lock.as_ref()?;
-    let number = info.get("fence")?.as_u64().filter(|number| *number < lease.number())?;
+    let number = info.get("fence")?.as_u64().filter(|number| *number < ours)?;
     let text = |name: &str| info.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
-    let previous = lease.previous.as_ref().filter(|previous| previous.number == number);
-    let ended = text("ended").or(previous.map(|lease| &*lease.expires));
+    let ended = text("ended");
     let part = |name, before: &str| text(name).map(|text| format!("{before}{text}"));
-    let holder = previous.map(|lease| {
-        let run = lease.request.run.as_deref().unwrap_or("unknown");
-        format!(", run {run} of {} on {}", lease.request.holder, lease.request.host)
-    });
-    let parts = [part("Who", ""), part("Operation", " for "), part("Created", ", since "), holder];
+    let parts = [
+        part("Who", ""),
+        part("Operation", " for "),
+        part("Created", ", since "),
+        part("holder", "; its lease was that of "),
+    ];
     let holder = parts.into_iter().flatten().collect::<String>();
     let stale = StaleLock {
         id: one_line(text("ID").unwrap_or_default()),
@@ -82,4 +82,28 @@ fn stale_lock<'h>(head: &'h StateHead, lease: &HeldLease) -> Option<(StaleLock, 
         ended: ended.and_then(|ended| ended.parse().ok()),
     };
     Some((stale, info))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_the_lock_of_an_earlier_lease_is_stale() {
+        let info = json!({"ID": "x-1", "Who": "me@host", "Operation": "OperationTypeApply", "Created": "2026-01-01T00:00:00Z",
+            "fence": 3, "ended": "2026-01-01T00:05:00Z", "holder": "ci\non b"});
+        let head = StateHead { lock: Some(info), ..StateHead::default() };
+        let (lock, _) = stale_lock(&head, 4).unwrap();
+        assert_eq!(
+            lock.to_string(),
+            "me@host for OperationTypeApply, since 2026-01-01T00:00:00Z; its lease was that of ci on b (lock ID x-1, lease 3, \
+             which ended at 2026-01-01T00:05:00Z)"
+        );
+        assert!(stale_lock(&head, 3).is_none(), "it is that of this run");
+        let head = StateHead { lock: Some(json!({"ID": "x"})), ..StateHead::default() };
+        assert!(stale_lock(&head, 4).is_none(), "it was taken without a lease");
+        assert!(stale_lock(&StateHead::default(), 4).is_none());
+    }
 }

@@ -1,0 +1,68 @@
+//! What a run knows of its lease.
+
+use datastore_api::state::StateKey;
+use datastore_api::{ClaimId, ClientError, Name};
+use secrecy::SecretString;
+
+use crate::run::lease::own_file::OwnFile;
+use crate::run::lease::renewal::Renewal;
+
+/// The lease of a run.
+#[derive(Debug, Default)]
+pub(crate) enum RunLease {
+    /// It needs none, or has not taken it yet.
+    #[default]
+    None,
+    Held(Box<HeldLease>),
+    /// The datastore has no leases. The run goes on unless it keeps the state.
+    Unsupported,
+    /// The caller may not take it. The run goes on likewise.
+    Refused(Box<ClientError>),
+}
+
+/// A lease that this run holds.
+#[derive(Debug)]
+pub(crate) struct HeldLease {
+    pub(super) namespace: Name,
+    pub(super) layer: Name,
+    pub(super) id: ClaimId,
+    pub(super) number: u64,
+    /// The workspace whose state the credential is for.
+    pub(super) workspace: Name,
+    pub(super) credential: Option<SecretString>,
+    pub(super) file: Option<OwnFile>,
+    pub(super) renewal: Renewal,
+}
+
+impl RunLease {
+    /// The lease, if it was granted.
+    pub(crate) fn held(&self) -> Option<&HeldLease> {
+        match self {
+            Self::Held(lease) => Some(lease),
+            _ => None,
+        }
+    }
+}
+
+impl HeldLease {
+    /// Its fencing number.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The password for this state, if the caller may use it: it outlives the caller's token.
+    pub(crate) fn credential(&self, key: &StateKey) -> Option<&SecretString> {
+        let is_ours = self.is_of(key) && key.workspace == self.workspace;
+        self.credential.as_ref().filter(|_| is_ours)
+    }
+
+    /// Who has the layer instead, if the lease is lost.
+    pub(crate) fn lost(&self) -> Option<&str> {
+        self.renewal.lost()
+    }
+
+    /// Whether it is the lease of the layer of this state.
+    pub(super) fn is_of(&self, key: &StateKey) -> bool {
+        (&self.namespace, &self.layer) == (&key.namespace, &key.layer)
+    }
+}

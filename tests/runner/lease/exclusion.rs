@@ -1,0 +1,92 @@
+//! Two applies of one layer, and leases of runners that were killed.
+
+use support::{FaultyDatastore, TestDatastore, eventually};
+
+use super::layers::{LONG, SHORT, apply, finish, lease, machine, start};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn second_apply_of_a_layer_is_refused_and_names_the_first_one() {
+    let datastore = TestDatastore::hasty(LONG).await;
+    let (first, second) = (machine(""), machine(""));
+    let mut command = apply(&first, &datastore.url, &["--run", "first"]);
+    command.env("GITHUB_SERVER_URL", "https://github.com");
+    command.env("GITHUB_REPOSITORY", "me/infra").env("GITHUB_RUN_ID", "7");
+    let running = start(&first, command);
+    let held = lease(&datastore, "-").await;
+    assert_eq!((&held["run"], &held["valid"]), (&"first/0".into(), &true.into()), "{held}");
+
+    let ended = second.run_with(&datastore.url, &["apply", "--no-plan", "--name", "x"]);
+    assert_eq!(ended.code, 4, "{}", ended.stderr);
+    let holder = "by github.com/me/infra/actions/runs/7@";
+    assert!(ended.stderr.contains("lease of the layer default/x is not"), "{}", ended.stderr);
+    assert!(ended.stderr.contains(holder) && ended.stderr.contains("first/0"), "{}", ended.stderr);
+    assert!(!second.work().join("started").exists());
+
+    finish(&first);
+    let ended = running.wait();
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert_eq!(lease(&datastore, "-").await, serde_json::Value::Null, "it is released");
+    let ended = second.run_with(&datastore.url, &["apply", "--no-plan", "--name", "x"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failed_apply_releases_its_lease() {
+    let datastore = TestDatastore::hasty(LONG).await;
+    let sandbox = machine("");
+    sandbox
+        .write("main.tf", "resource \"terraform_data\" \"x\" {\n  input = file(\"missing\")\n}\n");
+    let ended = apply(&sandbox, &datastore.url, &[]).output().unwrap();
+    assert_eq!(ended.status.code(), Some(8), "{ended:?}");
+    assert_eq!(lease(&datastore, "-").await, serde_json::Value::Null);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn interrupted_apply_releases_its_lease() {
+    let datastore = TestDatastore::hasty(LONG).await;
+    let sandbox = machine("");
+    let running = start(&sandbox, apply(&sandbox, &datastore.url, &[]));
+    running.signal("TERM");
+    assert_eq!(running.wait().code, 143);
+    assert_eq!(lease(&datastore, "-").await, serde_json::Value::Null);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lease_of_a_killed_machine_is_taken_over_when_it_has_expired() {
+    let datastore = TestDatastore::hasty(SHORT).await;
+    let (first, second) = (machine(""), machine(""));
+    let running = start(&first, apply(&first, &datastore.url, &[]));
+    running.kill_all();
+    running.wait();
+    let mut taken_over = String::new();
+    eventually("the lease has expired", || {
+        let ended = second.run_with(&datastore.url, &["apply", "--no-plan", "--name", "x"]);
+        assert!(matches!(ended.code, 0 | 4), "{}", ended.stderr);
+        taken_over = ended.stderr;
+        ended.code == 0
+    });
+    assert!(taken_over.contains("the lease of the layer default/x had expired"), "{taken_over}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lease_of_a_killed_runner_does_not_stop_the_next_one_of_this_machine() {
+    let datastore = TestDatastore::hasty(LONG).await;
+    let sandbox = machine("");
+    let running = start(&sandbox, apply(&sandbox, &datastore.url, &[]));
+    running.kill_all();
+    running.wait();
+    finish(&sandbox);
+    let ended = sandbox.run_with(&datastore.url, &["apply", "--no-plan", "--name", "x"]);
+    assert!(ended.stderr.contains("was killed: its lease is released"), "{}", ended.stderr);
+    assert_ne!(ended.code, 4, "{}", ended.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn datastore_without_leases_is_only_a_warning() {
+    let datastore = TestDatastore::hasty(LONG).await;
+    let early = FaultyDatastore::early(&datastore.url).await;
+    let sandbox = machine("");
+    let ended = sandbox.run_with(&early.url, &["apply", "--no-plan", "--name", "x"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert!(ended.stderr.contains("has no leases"), "{}", ended.stderr);
+}

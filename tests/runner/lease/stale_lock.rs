@@ -1,0 +1,47 @@
+//! The lock that a dead run has left on a state in the datastore.
+
+use support::{Ended, Sandbox, TestDatastore, eventually};
+
+use super::layers::{BACKEND, SHORT, apply, machine, start, states};
+
+fn applied(sandbox: &Sandbox, datastore: &TestDatastore, more: &[&str]) -> Ended {
+    apply(sandbox, &datastore.url, more).output().unwrap().into()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lock_of_a_dead_run_is_named_and_removed_only_on_demand() {
+    let datastore = TestDatastore::hasty(SHORT).await;
+    let (dead, next) = (machine(BACKEND), machine(BACKEND));
+    let running = start(&dead, apply(&dead, &datastore.url, &["--run", "dead"]));
+    running.kill_all();
+    running.wait();
+
+    let mut ended = None;
+    eventually("the lease is taken over", || {
+        let tried = applied(&next, &datastore, &[]);
+        assert_eq!(tried.code, 4, "{}", tried.stderr);
+        let is_over = !tried.stderr.contains("is not granted");
+        ended = Some(tried);
+        is_over
+    });
+    let ended = ended.unwrap();
+    assert!(ended.stderr.contains("is locked by a run that does not hold"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("for the run dead/0"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("--break-stale-lock"), "{}", ended.stderr);
+    let held = states(&datastore, "-", "").await["head"]["lock"].clone();
+    let id = held["ID"].as_str().unwrap();
+    assert!(ended.stderr.contains(id), "{id}: {}", ended.stderr);
+
+    let early = applied(&next, &datastore, &["--break-stale-lock", "1h"]);
+    assert_eq!(early.code, 4, "{}", early.stderr);
+    assert!(early.stderr.contains("has not ended 1h ago"), "{}", early.stderr);
+    assert_eq!(states(&datastore, "-", "").await["head"]["lock"]["ID"], id);
+
+    let broken = applied(&next, &datastore, &["--break-stale-lock", "0s"]);
+    assert_eq!(broken.code, 0, "{}", broken.stderr);
+    assert!(broken.stderr.contains("is removed (--break-stale-lock)"), "{}", broken.stderr);
+    assert!(broken.stderr.contains("for the run dead/0"), "{}", broken.stderr);
+    let states = states(&datastore, "-", "").await;
+    assert_eq!(states["head"]["lock"], serde_json::Value::Null);
+    assert_eq!(states["head"]["version"]["serial"], 1, "{states}");
+}
