@@ -17,7 +17,7 @@ pub(crate) mod telemetry;
 mod tools;
 mod variables;
 
-pub use actions::{ApplyArgs, LeaseArgs, PlanArgs};
+pub use actions::{ApplyArgs, LeaseArgs, PlanArgs, PlanName, StateFileArgs};
 pub use binding::{BindingArgs, SnapshotMode};
 pub use classify::ClassifyArgs;
 pub use environment::{Environment, GitHub, GitHubApp, MirrorVariables, Pod, Tenv, Terminal};
@@ -272,6 +272,7 @@ Example:
 pub(crate) const BIN_DIR: &str = "/runner/bin";
 
 /// `runner start`, with the flags of Burrito's runner. The job itself is in the environment and the cluster.
+#[expect(clippy::struct_excessive_bools, reason = "each is an independent flag")]
 #[derive(Debug, Args)]
 pub struct StartArgs {
     /// Accepted without effect: the known hosts are mounted
@@ -292,6 +293,9 @@ pub struct StartArgs {
     /// Apply a plan that terragrunt made with mock outputs
     #[arg(long, env = "PLANCHA_ALLOW_MOCKS", value_parser = BoolishValueParser::new())]
     pub allow_mocks: bool,
+    /// Apply even if the state fills more than 90 % of the Secret of the backend `kubernetes`
+    #[arg(long, env = "PLANCHA_ALLOW_LARGE_STATE", value_parser = BoolishValueParser::new())]
+    pub allow_large_state: bool,
     /// Write the layer's `apply-sum` as `plan-sum` if a plan changes nothing, so that the controllers order no apply
     #[arg(long, env = "PLANCHA_SKIP_EMPTY_PLANS", value_parser = BoolishValueParser::new())]
     pub skip_empty_plans: bool,
@@ -391,6 +395,9 @@ pub struct RunArgs {
     #[command(flatten)]
     pub tools: ToolArgs,
 
+    /// In which files the state is.
+    #[command(flatten)]
+    pub state_files: StateFileArgs,
     /// Values of variables.
     #[command(flatten)]
     pub variables: VariableArgs,
@@ -435,35 +442,6 @@ pub struct RunArgs {
     /// How long the run may take.
     #[command(flatten)]
     pub limits: LimitArgs,
-}
-
-/// The run, and perhaps the attempt, that holds a plan.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PlanName {
-    /// The run.
-    pub run: Name,
-    /// Its attempt, the latest by default.
-    pub attempt: Option<Attempt>,
-}
-
-impl std::fmt::Display for PlanName {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.attempt {
-            Some(attempt) => write!(f, "{}/{attempt}", self.run),
-            None => self.run.fmt(f),
-        }
-    }
-}
-
-impl std::str::FromStr for PlanName {
-    type Err = datastore_api::InvalidName;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text.split_once('/') {
-            Some((run, attempt)) => Ok(Self { run: run.parse()?, attempt: Some(attempt.parse()?) }),
-            None => Ok(Self { run: text.parse()?, attempt: None }),
-        }
-    }
 }
 
 /// The format of log lines.

@@ -216,11 +216,10 @@ impl From<&RunError> for Failure {
             | RunError::Open(OpenError::Datastore(cause)) => Self::of_datastore(cause, error),
             RunError::Open(OpenError::Taken { .. }) => Self::of_config(error, TAKEN),
             RunError::Open(OpenError::NoneFree { .. }) => Self::of_config(error, NONE_FREE),
-            RunError::Applied(AppliedError::Unannotated { hint, .. }) => {
-                Self::new(Kind::Unclassified, error).with_hint(hint)
-            }
-            RunError::Applied(AppliedError::Unsent { hint, .. }) => {
-                Self::new(Kind::Datastore, error).with_hint(hint)
+            RunError::Applied(applied) => {
+                let is_unsent = matches!(applied, AppliedError::Unsent { .. });
+                let kind = if is_unsent { Kind::Datastore } else { Kind::Unclassified };
+                Self::new(kind, error).with_hint(applied.hint())
             }
             RunError::Tool { .. } | RunError::Killed { .. } | RunError::TimedOut { .. } => {
                 Self::of_step(error)
@@ -240,9 +239,10 @@ impl From<&RunError> for Failure {
             RunError::Spool { .. } => Self::of_config(error, SPOOL),
             RunError::LocalState(_) => Self::new(Kind::Config, error).with_hint(LOST_STATE),
             RunError::PlannedState(_) => Self::of_config(error, LOST_AFTER_PLAN),
+            RunError::StateFile(cause) => Self::of_config(error, cause.hint()),
+            RunError::Unwritten { cause, state } => Self::of_kept_state(error, cause, state.hint()),
             RunError::Errored { cause, errored } => {
-                let hint = Some(errored.hint());
-                Self { message: chain(error), hint, ..Self::of_unsaved_state(cause) }
+                Self::of_kept_state(error, cause, errored.hint())
             }
             RunError::Rest { cause, .. } => Self::of_rest(error, cause),
             RunError::NoRemainder(_) | RunError::Changed(_) => {
@@ -305,6 +305,11 @@ impl Failure {
     }
 
     /// Something that the user decides.
+    /// A state that is kept, because it is not where it belongs.
+    fn of_kept_state(error: &RunError, cause: &RunError, hint: String) -> Self {
+        Self { message: chain(error), hint: Some(hint), ..Self::of_unsaved_state(cause) }
+    }
+
     fn of_config(error: &RunError, hint: &str) -> Self {
         Self::new(Kind::Config, error).with_hint(hint)
     }
@@ -361,8 +366,8 @@ const LOST_AFTER_PLAN: &str = "nothing was applied; use a backend that is not lo
     plan and apply with --work-dir DIR; then plan again";
 
 /// What to do if the state would be removed with the private directory of the run.
-const LOST_STATE: &str = "nothing was applied; configure a backend other than local (s3, gcs, azurerm, http), or keep its \
-     directory with --work-dir DIR; a plan of a directory used in place is applied there with --snapshot=never";
+const LOST_STATE: &str = "nothing was applied; configure a backend other than local (s3, gcs, azurerm, http), keep its \
+     directory with --work-dir DIR, or name a file for the state with --state-in and --state-out; a plan of a directory used in place is applied there with --snapshot=never";
 
 /// What to do about a snapshot that would be too large.
 const EXCLUDE: &str = "exclude what the tool does not need in .terraformignore, which has no effect on files that git tracks";

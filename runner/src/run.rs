@@ -39,12 +39,13 @@ use crate::run::artifacts::{Artifacts, AttemptRequest};
 use crate::run::error::RunError;
 use crate::run::lease::held::RunLease;
 pub(crate) use crate::run::plan::renderings::Renderings;
-use crate::run::push::{MissingState, Unpushed};
+use crate::run::push::{MissingState, Unpushed, UnwrittenState};
 use crate::run::step::budget::Retries;
 use crate::run::unsent::Keeper;
 use crate::source::checkout::Source;
 use crate::source::checkout::source_id::SourceId;
 use crate::source::scratch::{self, Abandoned, KilledApply, Left, Scratch};
+use crate::source::states::file::StateIn;
 use crate::tool::cli_args;
 
 /// The plan in the private directory: the only file that the tool applies.
@@ -136,6 +137,10 @@ pub(crate) struct Run<'a> {
     killed: Vec<KilledApply>,
     /// Whether the apply has left a state that the datastore does not have.
     has_unstored_state: bool,
+    /// The state of `--state-in`. Set before the code is checked out.
+    state_in: Option<StateIn>,
+    /// The state of the apply, if it could not be written to `--state-out`.
+    unwritten: Option<Box<UnwrittenState>>,
     /// What is left for running failed steps again.
     retries: Retries,
     /// The lease of the layer.
@@ -176,6 +181,8 @@ impl<'a> Run<'a> {
             planned_state: None,
             killed: Vec::new(),
             has_unstored_state: false,
+            state_in: None,
+            unwritten: None,
             retries: Retries::new(&job.retry),
             lease: RunLease::None,
             state_here: None,
@@ -193,6 +200,7 @@ impl<'a> Run<'a> {
     /// Plans or applies. The results are in `self.report`, also when it fails.
     pub(crate) async fn execute(&mut self) -> Result<(), RunError> {
         self.retries.load_rules(self.job.retry.rules.as_deref())?;
+        self.read_state_in()?;
         match &self.job.action {
             Action::Plan { .. } => Box::pin(self.prepare_and_plan()).await,
             Action::Apply(plan) => Box::pin(self.read_records_and_apply(plan)).await,

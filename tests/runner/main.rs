@@ -46,6 +46,13 @@ mod show {
     mod terminal;
 }
 
+/// Where states are.
+mod state {
+    mod files;
+    mod kubernetes;
+    mod snapshots;
+}
+
 /// What a plan is bound to, and its snapshot.
 mod binding {
     mod absolute_paths;

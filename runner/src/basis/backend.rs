@@ -209,6 +209,17 @@ impl Backend {
         })
     }
 
+    /// A `local` backend whose state is in this file.
+    pub(crate) fn of_file(file: &Path) -> Self {
+        let path = Value::String(file.display().to_string());
+        Self { kind: "local".to_owned(), identity: BTreeMap::from([("path".to_owned(), path)]) }
+    }
+
+    /// The value of one of the settings that identify the state, if it is known.
+    pub(crate) fn value(&self, name: &str) -> Option<&str> {
+        self.identity.get(name)?.as_str()
+    }
+
     /// The state file of a `local` backend, relative to the module or absolute.
     pub(crate) fn state_file(&self) -> Option<&Path> {
         let path = (self.kind == "local").then(|| self.identity.get("path"))?;

@@ -47,6 +47,12 @@ impl Initialized<'_> {
         }
     }
 
+    /// The state file as an absolute path, whether or not it exists; `None` if the backend is another one.
+    pub(crate) fn file(&self) -> io::Result<Option<PathBuf>> {
+        let Some(file) = self.state_file()? else { return Ok(None) };
+        Ok(Some(fs::canonicalize(self.dir)?.join(file)))
+    }
+
     fn inside(&self, file: &Path, removed: &Path) -> io::Result<Option<PathBuf>> {
         let (dir, removed) = (fs::canonicalize(self.dir)?, fs::canonicalize(removed)?);
         // Where such a path leads depends on where the run's directory happens to be, unless a link is on the way.

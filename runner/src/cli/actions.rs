@@ -1,12 +1,18 @@
 //! The arguments of `runner plan` and `runner apply`.
 
+mod plan_name;
+mod state_files;
+
 use std::time::Duration;
 
 use clap::Args;
 use clap::builder::{BoolishValueParser, NonEmptyStringValueParser};
 
+pub use plan_name::PlanName;
+pub use state_files::StateFileArgs;
+
+use crate::cli::RunArgs;
 use crate::cli::limits::duration;
-use crate::cli::{PlanName, RunArgs};
 
 /// `runner plan`
 #[derive(Debug, Args)]

@@ -43,6 +43,9 @@ impl ApplyCommand {
         }
         let text = |value: &dyn fmt::Display| value.to_string();
         let path = |path: &PathBuf| regular::in_command(path);
+        let state = &args.state_files;
+        // A plan needs none.
+        let state_out = state.state_out.as_ref().or(state.state_in.as_ref());
         for (flag, value) in [
             ("--path", args.path.as_ref().map(path)),
             ("--work-dir", args.work_dir.as_ref().map(path)),
@@ -51,6 +54,8 @@ impl ApplyCommand {
             ("--namespace", args.identity.namespace.as_ref().map(|name| text(name))),
             ("--name", args.identity.name.as_ref().map(|name| text(name))),
             ("--plan-file", args.plan_file.as_ref().map(path)),
+            ("--state-in", state.state_in.as_ref().map(path)),
+            ("--state-out", state_out.map(path)),
             ("--datastore", args.datastore.datastore.as_ref().and_then(without_secrets)),
             ("--token-file", args.datastore.token_file.as_ref().map(path)),
             ("--ca-file", args.tools.ca_file.as_ref().map(path)),

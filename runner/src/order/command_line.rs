@@ -13,7 +13,7 @@ use crate::order::datastore::datastore;
 use crate::order::identity::{Identity, identify};
 use crate::order::job::{Action, Apply, Job, JobError, Named, inside, keys, source};
 use crate::order::layer::{EffectiveSpec, Layer, LayerFile, LayerHandle, RepositorySpec};
-use crate::order::outputs::{check_outputs, ignored_paths};
+use crate::order::outputs::{check_outputs, ignored_paths, state_files};
 use crate::order::requested_tool::requested_tool;
 use crate::source::checkout::Source;
 use crate::tool::argv::PlanOptions;
@@ -104,18 +104,20 @@ impl Job {
         let layer = layer_file.as_ref().map(LayerFile::layer);
         let action = action(layer)?;
         let options = plan_options(&args)?;
+        let terragrunt = requested_terragrunt(&args, layer);
         let (signing_key, verify_key) = keys(&args.binding, &action)?;
         let path = working_path(args.path.as_deref(), layer)?;
         let (tool, request) = requested_tool(args.tool, args.tool_version.clone(), layer)?;
         let datastore = datastore(&args.datastore, args.tools.ca_file.as_deref(), environment)?;
         check_outputs(&args, &action, layer_file.as_ref())?;
+        let state_files = state_files(&args, &action, terragrunt.is_some(), environment)?;
         let identity = identify(&source, &path, args.work_dir.as_deref(), environment).await;
         let run = run_key(&args, layer, &identity, &action)?;
         let workspace = environment.tf_workspace.clone().filter(|name| !name.is_empty());
         Ok(Self {
             apply_command: Some(ApplyCommand::new(&args, &source, workspace, burrito)),
             named: named(&args, plan_is_named),
-            terragrunt: requested_terragrunt(&args, layer),
+            terragrunt,
             ignored_paths: ignored_paths(&args, environment),
             action,
             run,
@@ -132,6 +134,8 @@ impl Job {
             request,
             tools: args.tools,
             options,
+            state_files,
+            allow_large_state: args.state_files.allow_large_state,
             datastore,
             again: false,
             order_key: None,

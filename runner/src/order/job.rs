@@ -19,6 +19,7 @@ use crate::run::artifacts::AttemptRef;
 use crate::source::checkout::Source;
 use crate::source::checkout::source_id::SourceId;
 use crate::source::path::{CHANGE_DIRECTORY, NO_CURRENT_DIRECTORY};
+use crate::source::states::file::StateFiles;
 use crate::tool::argv::PlanOptions;
 use crate::version::ToolName;
 
@@ -58,6 +59,10 @@ pub(crate) struct Job {
     pub(crate) terragrunt: Option<(String, &'static str)>,
     pub(crate) tools: ToolArgs,
     pub(crate) options: PlanOptions,
+    /// The files of the state, if flags name them.
+    pub(crate) state_files: Option<StateFiles>,
+    /// Whether an apply goes on if the state fills the Secret of the backend `kubernetes`.
+    pub(crate) allow_large_state: bool,
     pub(crate) datastore: Option<Client>,
     /// Whether to apply without a stored plan even if this run has been applied before (`--again`).
     pub(crate) again: bool,

@@ -7,14 +7,16 @@ use nix::errno::Errno;
 use nix::unistd::{AccessFlags, access};
 
 use crate::basis::plan_file;
-use crate::cli::{Environment, RunArgs, SnapshotMode};
+use crate::cli::{Environment, RunArgs, SnapshotMode, StateFileArgs};
 use crate::order::datastore::FLAG;
 use crate::order::job::{Action, Apply, JobError};
 use crate::order::layer::LayerFile;
 use crate::source::path::resolve;
 use crate::source::regular;
 use crate::source::scratch::reason;
+use crate::source::states::file::{StateFiles, is_mount_point};
 use crate::source::states::is_state;
+use crate::tool::cli_args::other_state;
 use crate::tool::file_names;
 
 /// The files that the run writes. They do not count as changes of the code.
@@ -26,6 +28,8 @@ pub(super) fn ignored_paths(args: &RunArgs, environment: &Environment) -> Vec<Pa
         &summary_file(args, environment).unwrap_or_default().cloned(),
         &args.plan_file,
         &record,
+        &args.state_files.state_in,
+        &args.state_files.state_out,
         &environment.tf_data_dir,
     ];
     let absolute = |path: &PathBuf| {
@@ -152,9 +156,76 @@ fn named_files(args: &RunArgs) -> Vec<(&'static str, PathBuf)> {
         ("the record of --plan-file", &record),
         ("--result", &args.result),
         ("--summary", &args.summary),
+        ("--state-in", &args.state_files.state_in),
+        // It may be the same one.
+        ("--state-out", &args.state_files.state_out.clone().filter(|_| !has_same_state_file(args))),
     ];
     let files = files.into_iter().filter_map(|(flag, path)| Some((flag, leads_to(path.as_ref()?))));
     files.collect()
+}
+
+/// Whether an apply replaces the state that it reads.
+fn has_same_state_file(args: &RunArgs) -> bool {
+    let StateFileArgs { state_in, state_out, .. } = &args.state_files;
+    state_in.as_deref().map(leads_to) == state_out.as_deref().map(leads_to)
+}
+
+/// The files of the state, if flags name them. Whether one can be written is checked before an apply.
+pub(super) fn state_files(
+    args: &RunArgs,
+    action: &Action,
+    has_terragrunt: bool,
+    environment: &Environment,
+) -> Result<Option<StateFiles>, JobError> {
+    let StateFileArgs { state_in, state_out, .. } = &args.state_files;
+    let is_apply = matches!(action, Action::Apply(_));
+    let input = match (state_in, state_out) {
+        (None, None) => return Ok(None),
+        (None, Some(_)) => {
+            return Err(JobError::Usage(
+                "--state-out needs --state-in, the state before the apply: it may name the same file, which need not \
+                 exist yet".to_owned(),
+            ));
+        }
+        (Some(_), None) if is_apply => {
+            return Err(JobError::Usage(
+                "--state-in needs --state-out, the file for the state after the apply: it may name the same file"
+                    .to_owned(),
+            ));
+        }
+        (Some(input), _) => input,
+    };
+    if has_terragrunt {
+        return Err(JobError::Usage(
+            "--state-in is not for terragrunt, whose configuration says where the state is: leave it out".to_owned(),
+        ));
+    }
+    if let Some((option, variable)) = other_state(&environment.inputs) {
+        return Err(JobError::Config(format!(
+            "`{option}` in {variable} names another state than --state-in: remove it"
+        )));
+    }
+    if let Some(output) = state_out.as_ref().filter(|_| is_apply) {
+        check_output("--state-out", output, false).map_err(JobError::Config)?;
+        if is_mount_point(output) {
+            return Err(JobError::Config(format!(
+                "--state-out {} is a mount of its own, and cannot be replaced as a whole: mount its directory",
+                output.display()
+            )));
+        }
+    }
+    let output = state_out.as_deref().map(in_real_directory);
+    Ok(Some(StateFiles { input: in_real_directory(input), output }))
+}
+
+/// The absolute path of a file whose directory has no links in its path. The file itself may be a link.
+fn in_real_directory(file: &Path) -> PathBuf {
+    let absolute = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+    let parent = absolute.parent().and_then(|parent| std::fs::canonicalize(parent).ok());
+    match (parent, absolute.file_name()) {
+        (Some(parent), Some(name)) => parent.join(name),
+        _ => absolute,
+    }
 }
 
 /// Checks that a file is none of the others.

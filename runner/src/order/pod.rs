@@ -123,6 +123,8 @@ impl Job {
             grace: GRACE,
             retry: args.retry,
             limits: args.limits,
+            state_files: None,
+            allow_large_state: args.allow_large_state,
             ignored_paths: Vec::new(),
             burrito: true,
             pod: true,

@@ -399,6 +399,11 @@ impl Ledger {
         self.state_saved = self.saved_before;
     }
 
+    /// The state of the last try is not where the next run looks for it.
+    pub(crate) fn set_state_unsaved(&mut self) {
+        self.state_saved = false;
+    }
+
     /// Whether the state has what the tool has done, as far as it has said so.
     pub(crate) fn is_state_saved(&self) -> bool {
         self.state_saved

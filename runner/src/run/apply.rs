@@ -10,6 +10,9 @@ mod lost_state;
 pub(crate) mod remainder;
 mod repeated;
 mod rescue;
+mod snapshots;
+mod state_out;
+mod state_size;
 
 use datastore_api::RunKey;
 use fs_err as fs;
@@ -222,6 +225,7 @@ impl Run<'_> {
         locks: &[RunLock],
     ) -> Result<(), RunError> {
         self.check_lost_state(prepared).await?;
+        self.check_state_size(prepared).await?;
         Box::pin(self.undo_killed_imports(prepared)).await?;
         Box::pin(self.check_earlier_creates(prepared)).await?;
         let is_planned = self.report.plan.is_some();
@@ -234,17 +238,19 @@ impl Run<'_> {
         let places = Places::new(&prepared.workspace, &downloads);
         let places = places.map_err(RunError::UnreadableDirectory)?;
         let layer = unsent::layer_id(&self.job.run);
+        self.begin_state_out(prepared)?;
         self.scratch.record_apply(&layer, &record)?;
         lock::record_apply(locks, &KilledApply::of_this_run(self.scratch, &layer, &record));
         self.keep_ahead(prepared, sum.as_deref());
         let (places, name, of_plan) = (&places, &*name, sum.as_deref());
         let applying = Applying { places, record, name, sum: of_plan, surroundings };
         let kept = Box::pin(self.apply_with_retries(prepared, &applying)).await;
+        self.unwritten = Box::pin(self.write_state_out(prepared)).await.map(Box::new);
         let kept = kept.map_err(|error| self.explain_stop(error, name));
         if kept.is_err() {
             self.log.remove_output();
         }
-        kept?;
+        kept.map_err(|error| self.with_unwritten(error))?;
         self.signals.dismiss_guard();
         if !is_planned && let Err(error) = self.find_mocks(prepared, before) {
             tracing::warn!("cannot find out whether terragrunt used mock outputs: {error}");

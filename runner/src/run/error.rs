@@ -14,7 +14,7 @@ use crate::run::apply::remainder::differences::Differences;
 use crate::run::artifacts::OpenError;
 use crate::run::lease::error::LeaseError;
 use crate::run::plan_summary::PlanError;
-use crate::run::push::{ErroredState, MissingState, Unpushed};
+use crate::run::push::{ErroredState, MissingState, Unpushed, UnwrittenState};
 use crate::run::step::found_lock::FoundLock;
 use crate::run::step::limits::TimedOut;
 use crate::run::stored_plan::StoredPlanError;
@@ -22,6 +22,7 @@ use crate::run::unsent::UnreadableRecord;
 use crate::source::error::CheckoutError;
 use crate::source::scratch::ScratchError;
 use crate::source::snapshot::SnapshotError;
+use crate::source::states::file::StateFileError;
 use crate::tool::diagnosis::{Cause, ClassifyError};
 use crate::tool::diagnostics::Diagnostics;
 use crate::tool::preflight::Refusal;
@@ -94,6 +95,14 @@ pub(crate) enum RunError {
     LocalState(PathBuf),
     #[error("the state would be lost: the plan's backend is local, and its file {} is in the directory that was removed after the plan", .0.display())]
     PlannedState(PathBuf),
+    #[error(transparent)]
+    StateFile(#[from] StateFileError),
+    #[error("{cause}; {state}")]
+    Unwritten {
+        #[source]
+        cause: Box<RunError>,
+        state: Box<UnwrittenState>,
+    },
     #[error("{cause}; {}", .errored.described())]
     Errored {
         #[source]
@@ -235,4 +244,22 @@ pub(crate) enum AppliedError {
     Unannotated { reason: String, values: String, hint: String },
     #[error("applied, but not all of it is stored: {reason}")]
     Unsent { reason: String, hint: String },
+    #[error("applied, but {state}{}{other}", if .other.is_empty() { "" } else { "; " })]
+    Unwritten {
+        state: String,
+        /// What else failed.
+        other: String,
+        hint: String,
+    },
+}
+
+impl AppliedError {
+    /// What to do about it.
+    pub(crate) fn hint(&self) -> &str {
+        match self {
+            Self::Unannotated { hint, .. }
+            | Self::Unsent { hint, .. }
+            | Self::Unwritten { hint, .. } => hint,
+        }
+    }
 }

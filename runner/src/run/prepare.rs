@@ -2,6 +2,7 @@
 
 mod preflight;
 pub(super) mod secrets;
+mod state_in;
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -18,6 +19,7 @@ use crate::release::{Installed, Releases};
 use crate::report::ToolReport;
 use crate::run::Run;
 use crate::run::error::RunError;
+pub(super) use crate::run::prepare::state_in::copy_state;
 use crate::run::step::messages::MESSAGES;
 use crate::run::stored_plan::Choice;
 use crate::source::checkout::context::CheckoutContext;
@@ -51,6 +53,8 @@ pub(super) struct Prepared {
     has_colours: bool,
     /// Where a tool that can writes its messages as JSON. `None`: the user has it write JSON.
     messages: Option<PathBuf>,
+    /// The runner's copy of the state, if flags name files of the state.
+    pub(super) state_copy: Option<PathBuf>,
 }
 
 impl Prepared {
@@ -63,6 +67,7 @@ impl Prepared {
             env: &self.env,
             readonly_lock_file: self.has_fixed_lock_file,
             messages: self.messages.as_deref(),
+            state: self.state_copy.as_deref(),
         }
     }
 }
@@ -115,9 +120,7 @@ impl Run<'_> {
         let program = terragrunt.as_ref().unwrap_or(&installed).tool.to_string();
         self.warn_of_other_code();
         self.check_unpushed(&workspace, &program).await?;
-        self.report.tool = Some(tool_report(&installed));
-        self.report.terragrunt = terragrunt.as_ref().map(tool_report);
-        self.log_tools(&installed, terragrunt.as_ref())?;
+        self.record_tools(&installed, terragrunt.as_ref())?;
         let (mut env, mirrored) = self.tool_env(installed.tool)?;
         let tools = [Some(&installed), terragrunt.as_ref()].into_iter().flatten();
         let path = with_tools(&self.scratch.join("bin"), tools, &self.environment.path)?;
@@ -135,6 +138,7 @@ impl Run<'_> {
             has_fixed_lock_file: snapshot.is_some() && !self.environment.upgrades_providers(),
             has_colours: self.environment.terminal.has_colours(&std::io::stdout()),
             messages: self.messages(),
+            state_copy: self.state_in.as_ref().map(|state| state.copy.clone()),
         })
     }
 
@@ -187,12 +191,14 @@ impl Run<'_> {
         }
     }
 
-    /// Logs the resolved tools with their sources.
-    fn log_tools(
-        &self,
+    /// Records and logs the resolved tools with their sources.
+    fn record_tools(
+        &mut self,
         installed: &Installed,
         terragrunt: Option<&Installed>,
     ) -> Result<(), RunError> {
+        self.report.tool = Some(tool_report(installed));
+        self.report.terragrunt = terragrunt.map(tool_report);
         for tool in [Some(installed), terragrunt].into_iter().flatten() {
             let line = format!("{} {} ({})", tool.tool, tool.version, tool.source);
             tracing::info!("{line}");
@@ -221,6 +227,7 @@ impl Run<'_> {
             self.step_with_retries(&mut prepared, "init", || Ok(()), init).await?;
             prepared.mirrored = false;
             self.record_lock_file(&prepared).await?;
+            self.check_state_files(&prepared)?;
             self.record_called_modules(&prepared.workspace).await?;
             if !self.report.called_modules.is_empty() && !prepared.is_snapshot {
                 self.add_called_to_order(&prepared.workspace)?;

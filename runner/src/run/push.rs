@@ -3,11 +3,13 @@
 mod errored;
 mod files;
 mod unpushed;
+mod unwritten;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 pub(crate) use errored::{Delivery, ErroredState};
+pub(crate) use unwritten::UnwrittenState;
 
 use crate::process::quoted;
 use crate::run::push::files::{Sorted, copy_printed, kept_outputs, listed};
@@ -27,6 +29,8 @@ pub(crate) struct Push {
     pub(crate) dir: Option<PathBuf>,
     /// Where the tool has written the state, if it was not found there.
     pub(crate) lost_in: Option<PathBuf>,
+    /// The file of the user to which the state belongs, if it is one.
+    pub(crate) state_out: Option<PathBuf>,
     /// The names of the variables that said which backend it is.
     pub(crate) variables: Vec<String>,
     /// Whether the tool's output is incomplete.
@@ -42,14 +46,20 @@ impl Push {
     /// How a kept state gets into its backend, by its record.
     pub(crate) fn recorded(record: PushRecord) -> Self {
         let dir = record.existing_dir().map(Path::to_owned);
-        let PushRecord { program, workspace, path, lost_in, variables, cut, unknown, .. } = record;
+        let PushRecord { program, workspace, path, lost_in, state_out, .. } = record;
+        let (variables, cut, unknown) = (record.variables, record.cut, record.unknown);
         let program = Some(program);
-        Self { program, workspace, path, dir, lost_in, variables, cut, unknown }
+        Self { program, workspace, path, dir, lost_in, state_out, variables, cut, unknown }
     }
 
-    /// Whether there is a file of the state.
+    /// Whether there is a file of the state, which the tool writes to its backend.
     fn is_found(&self) -> bool {
-        self.lost_in.is_none() && !self.unknown
+        self.lost_in.is_none() && !self.unknown && self.state_out.is_none()
+    }
+
+    /// Whether there is a file of the state, which belongs to a file of the user.
+    fn is_copied(&self) -> bool {
+        self.lost_in.is_none() && !self.unknown && self.state_out.is_some()
     }
 
     /// Where the commands run.
@@ -133,6 +143,26 @@ impl Push {
             printed.unwrap_or_default()
         )
     }
+}
+
+/// How states get into the file of the user.
+fn copy_to(out: &Path, files: &[&PathBuf]) -> String {
+    let sorted = Sorted::new(files.iter().copied());
+    match (&*sorted.whole, &*sorted.broken) {
+        ([only], []) => format!("run {}", copy_command(only, out)),
+        _ => format!(
+            "find out which of {} has the last state of {}, whole, and copy it there",
+            listed(files),
+            out.display()
+        ),
+    }
+}
+
+/// The command that copies a state to the file of the user.
+fn copy_command(file: &Path, out: &Path) -> String {
+    let is_compressed = out.extension().is_some_and(|extension| extension == "gz");
+    let [file, out] = [file, out].map(|path| quoted(&path.to_string_lossy()));
+    if is_compressed { format!("`gzip -c {file} > {out}`") } else { format!("`cp {file} {out}`") }
 }
 
 /// The absolute form of a path, for commands that run in another directory.
@@ -236,11 +266,13 @@ impl fmt::Display for Unpushed {
             files.map(|(file, _)| file.as_path()).collect::<Vec<_>>()
         };
         let refused = "that an earlier apply could not write to its backend";
+        let unwritten = "that an earlier apply could not write to --state-out";
         let lost = format!("{refused}, and whose file was not found");
         let unknown = format!("whose output is incomplete: {UNKNOWN}");
         let mut between = "";
         for (files, one, several, rest) in [
             (files(Push::is_found), "is a state", "are states", refused),
+            (files(Push::is_copied), "is a state", "are states", unwritten),
             (files(|push| push.lost_in.is_some()), "records a state", "record states", &lost),
             (files(|push| push.unknown), "records an apply", "record applies", &unknown),
         ] {
@@ -308,6 +340,9 @@ impl Unpushed {
             }
             if push.unknown {
                 return push.find_unknown(&files);
+            }
+            if let Some(out) = &push.state_out {
+                return copy_to(out, &files);
             }
             let pushes = push.all(&Sorted::new(files));
             format!("{} run {} and then {pushes}{}", push.place(), push.init(), push.unlock())

@@ -30,7 +30,7 @@ use crate::source::regular::{self, unless_missing};
 use crate::source::scratch::ended::{adopt_record, apply_end, has_completed};
 use crate::source::scratch::name::{is_first, new_directory};
 use crate::source::scratch::removal::{LAYER, LOCK, clear, clear_if_current, is_at};
-use crate::source::states::{self, KeptState, PushRecord};
+use crate::source::states::{self, KeptState, PushRecord, file};
 use crate::tool::diagnostics::{ApplyEnd, Refusal};
 
 /// Shows that the code of a killed apply was out of reach.
@@ -382,7 +382,7 @@ fn sweep_one(dir: &Path) -> io::Result<Vec<Abandoned>> {
     }
     record_lost_state(dir)?;
     let unsent = dir.join(UNSENT);
-    let states = states::errored(dir)?.into_iter().filter(|state| !state.starts_with(&unsent));
+    let states = file::left(dir)?.into_iter().filter(|state| !state.starts_with(&unsent));
     let states = states.map(|state| KeptState::in_directory(state, dir));
     let states = states.chain(KeptState::of_kept_code(dir)?);
     let states = states.map(|state| Left::State(Box::new(state)));
@@ -411,7 +411,7 @@ fn states_left(dir: &Path) -> io::Result<Vec<KeptState>> {
 
 /// The states in the directory of a run: those of its code, and those that it has kept, whose names may be numbered.
 fn states_in(dir: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut found = states::errored(dir)?;
+    let mut found = file::left(dir)?;
     let numbered = states::kept(&dir.join(UNSENT)).into_iter();
     found.extend(numbered.filter(|file| !file.ends_with(states::ERRORED)));
     Ok(found)

@@ -1,6 +1,7 @@
 //! State files in a work directory. A checkout or copy never replaces or removes one: it may be the only record of what an
 //! apply created.
 
+pub(crate) mod file;
 mod kept;
 
 use std::ffi::OsStr;

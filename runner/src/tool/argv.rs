@@ -29,6 +29,8 @@ pub(crate) struct Tool<'a> {
     pub(crate) readonly_lock_file: bool,
     /// Where tofu writes its messages as JSON, beside its output, from 1.12.0 on.
     pub(crate) messages: Option<&'a Path>,
+    /// The file of the state, instead of that of the backend, which is `local`.
+    pub(crate) state: Option<&'a Path>,
 }
 
 /// The caller's options for the tool's plan.
@@ -137,7 +139,10 @@ impl Tool<'_> {
     pub(crate) fn lock_probe(&self) -> Program {
         let options = ["-allow-missing", "-lock-timeout=0s", "terraform_data.plancha_probe"];
         if self.terragrunt.is_none_or(|terragrunt| is_before(&terragrunt.version, RUN)) {
-            return self.own("untaint", &options);
+            let mut program = self.own("untaint", &options[..2]);
+            program.args.extend(self.other_state());
+            program.args.push(options[2].into());
+            return program;
         }
         let run = self.program("run", true, &["--", "untaint", "-no-color"]);
         let mut program = Program { without: COMMON_ARGS, ..run };
@@ -154,6 +159,7 @@ impl Tool<'_> {
             ..PlanOptions::default()
         };
         variables.append_to(&mut program.args);
+        program.args.extend(self.other_state());
         program.args.extend([address.into(), id.into()]);
         program
     }
@@ -161,7 +167,9 @@ impl Tool<'_> {
     /// Makes the state forget an object.
     pub(crate) fn state_rm(&self, address: &str) -> Program {
         let mut program = self.own("state", &[]);
-        program.args = vec!["state".into(), "rm".into(), address.into()];
+        program.args = vec!["state".into(), "rm".into()];
+        program.args.extend(self.other_state());
+        program.args.push(address.into());
         program
     }
 
@@ -181,6 +189,7 @@ impl Tool<'_> {
         let mut program = self.program("plan", self.color, &["-input=false"]);
         program.args.push(joined("-out=", out.as_os_str()));
         program.args.extend(self.json_into(&options.args));
+        program.args.extend(self.other_state());
         options.append_to(&mut program.args);
         program
     }
@@ -200,6 +209,7 @@ impl Tool<'_> {
     pub(crate) fn apply(&self, plan: &Path) -> Program {
         let mut program = self.program("apply", self.color, &["-input=false", "-auto-approve"]);
         program.args.extend(self.json_into(&[]));
+        program.args.extend(self.other_state());
         program.args.push(plan.into());
         program
     }
@@ -208,8 +218,15 @@ impl Tool<'_> {
     pub(crate) fn apply_unplanned(&self, options: &PlanOptions) -> Program {
         let mut program = self.program("apply", self.color, &["-input=false", "-auto-approve"]);
         program.args.extend(self.json_into(&options.args));
+        program.args.extend(self.other_state());
         options.append_to(&mut program.args);
         program
+    }
+
+    /// The option that has the backend `local` use another file. It is deprecated, and the tool warns of it: the setting that
+    /// the tool names instead would change the configuration, and a plan would contain the private path.
+    fn other_state(&self) -> Option<OsString> {
+        self.state.map(|state| joined("-state=", state.as_os_str()))
     }
 
     /// The option that has tofu write its messages as JSON as well, if it has that option and `args` do not use it or `-json`.
@@ -346,6 +363,7 @@ mod tests {
             env: &[],
             readonly_lock_file: false,
             messages: None,
+            state: None,
         };
         let plan = Path::new("/p");
         let programs = [
@@ -390,6 +408,7 @@ mod tests {
                 env: &[],
                 readonly_lock_file: false,
                 messages: Some(Path::new("/m")),
+                state: None,
             };
             let programs = [
                 tool.init(),
@@ -422,6 +441,7 @@ mod tests {
                 env: &[],
                 readonly_lock_file: false,
                 messages: None,
+                state: None,
             };
             for (program, args) in [
                 (tool.state_pull(), &["state", "pull"][..]),
@@ -474,6 +494,7 @@ mod tests {
                 env: &[],
                 readonly_lock_file: false,
                 messages: None,
+                state: None,
             };
             assert_eq!(tool.reads_import_blocks(), reads_blocks, "{version}");
             let options = PlanOptions { args: args.clone(), ..PlanOptions::default() };
@@ -482,6 +503,38 @@ mod tests {
             let program = tool.import("a_b.c[\"k\"]", "id", &options);
             assert_eq!(program.args.join(OsStr::new(" ")), expected);
             assert_eq!(tool.state_rm("a_b.c").args, ["state", "rm", "a_b.c"]);
+        }
+    }
+
+    #[test]
+    fn each_command_that_uses_the_state_gets_its_file() {
+        let installed = installed(ToolName::Terraform, "1.11.4");
+        let tool = Tool {
+            installed: &installed,
+            terragrunt: None,
+            dir: Path::new("/w"),
+            color: false,
+            env: &[],
+            readonly_lock_file: false,
+            messages: None,
+            state: Some(Path::new("/s")),
+        };
+        let (plan, options) = (Path::new("/p"), PlanOptions::default());
+        for (program, expected) in [
+            (tool.plan(plan, &options), "plan -no-color -input=false -out=/p -state=/s"),
+            (tool.apply(plan), "apply -no-color -input=false -auto-approve -state=/s /p"),
+            (
+                tool.apply_unplanned(&options),
+                "apply -no-color -input=false -auto-approve -state=/s",
+            ),
+            (tool.import("a.b", "id", &options), "import -no-color -input=false -state=/s a.b id"),
+            (tool.state_rm("a.b"), "state rm -state=/s a.b"),
+            (
+                tool.lock_probe(),
+                "untaint -no-color -allow-missing -lock-timeout=0s -state=/s terraform_data.plancha_probe",
+            ),
+        ] {
+            assert_eq!(program.args.join(OsStr::new(" ")), expected);
         }
     }
 }

@@ -400,7 +400,7 @@ impl Run<'_> {
         failed.lost.extend(log.into_iter().chain(short).chain(ledger));
     }
 
-    /// The error for the steps that failed, with what to do about it.
+    /// The error for the steps that failed, and for a state that could not be written, with what to do about it.
     fn applied_error(
         &self,
         failed: &Failed,
@@ -408,6 +408,23 @@ impl Run<'_> {
         recorded: bool,
         unsent: Option<&Unsent>,
     ) -> Option<RunError> {
+        let error = self.error_of_steps(failed, annotations, recorded, unsent);
+        let Some(state) = &self.unwritten else { return error.map(RunError::Applied) };
+        let (other, hint) = match error {
+            Some(error) => (Some(error.to_string()), format!("{}; {}", state.hint(), error.hint())),
+            None => (None, state.hint()),
+        };
+        let other = other.unwrap_or_default();
+        Some(RunError::Applied(AppliedError::Unwritten { state: state.to_string(), other, hint }))
+    }
+
+    fn error_of_steps(
+        &self,
+        failed: &Failed,
+        annotations: &Annotations,
+        recorded: bool,
+        unsent: Option<&Unsent>,
+    ) -> Option<AppliedError> {
         let mut hints = Vec::new();
         if !failed.lost.is_empty() {
             let client = self.job.datastore.as_ref();
@@ -418,7 +435,7 @@ impl Run<'_> {
                 _ => "the missing files are lost; the apply itself is done".to_owned(),
             });
         }
-        let error = if let Some(reason) = &failed.unannotated {
+        Some(if let Some(reason) = &failed.unannotated {
             // A later run finds the record, in the datastore or on this disk, and applies nothing.
             // The disk of a pod is removed with it.
             let is_found = recorded || unsent.is_some() && !self.loses_disk();
@@ -448,8 +465,7 @@ impl Run<'_> {
             let reasons = failed.lost.iter().map(|(name, why)| format!("{name}: {why}"));
             let reason = reasons.collect::<Vec<_>>().join("; ");
             AppliedError::Unsent { reason, hint: hints.join("; ") }
-        };
-        Some(RunError::Applied(error))
+        })
     }
 
     /// Keeps the log, the short text and the ledger, if they are not stored.

@@ -126,8 +126,12 @@ impl Run<'_> {
         }
         let plan = &choice.name();
         let file = self.scratch.join("state");
-        let program = prepared.tool().state_pull();
-        self.step_into_with_retries("state pull", &program, &file).await?;
+        if prepared.state_copy.is_some() {
+            self.read_state(prepared, &file).await?;
+        } else {
+            let program = prepared.tool().state_pull();
+            self.step_into_with_retries("state pull", &program, &file).await?;
+        }
         let read = fs::File::open(&file).and_then(StateVersion::read);
         fs::remove_file(&file)?;
         match read {

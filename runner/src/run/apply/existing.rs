@@ -122,7 +122,7 @@ impl Run<'_> {
     /// What the state has. The inner error is the reason why that is unknown.
     async fn objects(&mut self, prepared: &Prepared) -> Result<Result<Objects, String>, RunError> {
         let file = self.scratch.join("objects");
-        let pulled = self.step_into("state pull", &prepared.tool().state_pull(), &file).await;
+        let pulled = self.read_state(prepared, &file).await;
         let objects = match pulled {
             Ok(()) => Objects::read(&file).map_err(|error| error.to_string()),
             Err(stopped) if stopped.is_stop() => return Err(stopped),

@@ -22,6 +22,9 @@ impl Run<'_> {
         &mut self,
         prepared: &mut Prepared,
     ) -> Result<(), RunError> {
+        if prepared.state_copy.is_some() {
+            return Ok(());
+        }
         let Some(state) = self.lost_state(prepared).await? else { return Ok(()) };
         let lost = RunError::LocalState(state);
         if !self.job.burrito {
@@ -39,6 +42,9 @@ impl Run<'_> {
         let Workspace { own: Some(removed), kept: false, .. } = &prepared.workspace else {
             return Ok(());
         };
+        if prepared.state_copy.is_some() {
+            return Ok(());
+        }
         let Environment { tf_data_dir, tf_workspace, .. } = self.environment;
         let (data, workspace) = (tf_data_dir.as_deref(), tf_workspace.as_deref());
         for dir in self.tool_dirs(prepared) {
@@ -122,7 +128,7 @@ impl Run<'_> {
     }
 
     /// The directories in which the tool works. With terragrunt these are in its cache.
-    fn tool_dirs(&self, prepared: &Prepared) -> Vec<PathBuf> {
+    pub(super) fn tool_dirs(&self, prepared: &Prepared) -> Vec<PathBuf> {
         let dir = &prepared.workspace.dir;
         let data = self.environment.tf_data_dir.as_deref();
         if prepared.terragrunt.is_none() || data.is_some_and(|data| data.components().count() > 1) {

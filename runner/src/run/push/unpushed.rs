@@ -105,7 +105,7 @@ impl Run<'_> {
         prepared: &Prepared,
     ) -> Result<Result<StateContents, String>, RunError> {
         let file = self.scratch.join("pulled");
-        let pulled = self.step_into("state pull", &prepared.tool().state_pull(), &file).await;
+        let pulled = self.read_state(prepared, &file).await;
         let contents = match pulled {
             Ok(()) => StateContents::read(&file).map_err(|error| {
                 format!("the output of `state pull` is no state: {}", scratch::reason(&error))
@@ -212,7 +212,8 @@ impl Run<'_> {
     /// Identifies the state of this run in its backend. Known after init, if at all.
     pub(in crate::run) fn state_key(&self) -> Option<Sha256> {
         let workspace = self.job.place.workspace.as_deref().unwrap_or_default();
-        self.report.backend.as_ref()?.state_key(workspace)
+        let backend = self.report.backend.as_ref()?;
+        self.state_file_key().or_else(|| backend.state_key(workspace))
     }
 
     /// The states that are kept for this layer, and after init those of the same state in the backend. Those that killed
@@ -356,6 +357,7 @@ impl Run<'_> {
             .of_code(self.source_id.as_ref(), dir)
             .of_state(self.state_key())
             .with_variables(self.backend_variables())
+            .of_file(self.job.state_files.as_ref().and_then(|files| files.output.as_deref()))
     }
 
     /// The names of the variables that say which backend the tool uses.

@@ -50,6 +50,9 @@ pub(crate) struct PushRecord {
     /// Where the tool has written the state, if it was not found there. What is kept then is an empty file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) lost_in: Option<PathBuf>,
+    /// The file of the user to which the state belongs, if it is one (`--state-out`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) state_out: Option<PathBuf>,
     /// Whether the tool's output is incomplete, such as on a full disk: a state in it may be cut.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) cut: bool,
@@ -104,6 +107,7 @@ impl PushRecord {
             dir: None,
             original: None,
             lost_in: None,
+            state_out: None,
             cut: false,
             unknown: false,
             state: None,
@@ -117,6 +121,11 @@ impl PushRecord {
     /// The record of a state that the tool has written in this directory, where it was not found.
     pub(crate) fn of_lost(self, dir: &Path) -> Self {
         Self { lost_in: Some(dir.to_string_lossy().into_owned().into()), ..self }
+    }
+
+    /// The same with the file of the user to which the state belongs.
+    pub(crate) fn of_file(self, file: Option<&Path>) -> Self {
+        Self { state_out: file.map(|file| file.to_string_lossy().into_owned().into()), ..self }
     }
 
     /// The same with what identifies the state in its backend.

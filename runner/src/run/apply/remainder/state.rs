@@ -76,7 +76,7 @@ impl Run<'_> {
         prepared: &Prepared,
     ) -> Result<Option<StateVersion>, RunError> {
         let file = self.scratch.join("state-version");
-        let pulled = self.step_into("state pull", &prepared.tool().state_pull(), &file).await;
+        let pulled = self.read_state(prepared, &file).await;
         let read = match pulled {
             Err(error) if error.is_stop() => return Err(error),
             Err(error) => Err(error.to_string()),

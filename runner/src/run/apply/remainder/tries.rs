@@ -174,7 +174,21 @@ impl Run<'_> {
         }
     }
 
+    /// Applies once, and stores the versions of a local state meanwhile.
     async fn try_apply(
+        &mut self,
+        prepared: &mut Prepared,
+        applying: &Applying<'_>,
+        step: (&Step, u32),
+        logged: u64,
+    ) -> Result<(), RunError> {
+        let follower = self.follow_state(prepared);
+        let result = Box::pin(self.apply_once(prepared, applying, step, logged)).await;
+        self.end_following(follower, prepared).await;
+        result
+    }
+
+    async fn apply_once(
         &mut self,
         prepared: &mut Prepared,
         applying: &Applying<'_>,

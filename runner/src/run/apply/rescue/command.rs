@@ -76,7 +76,7 @@ impl Run<'_> {
     }
 
     /// The output of the future, unless a signal comes and the grace period ends before. It gets at least `least` then.
-    pub(super) async fn in_grace<T>(
+    pub(in crate::run::apply) async fn in_grace<T>(
         &self,
         least: Duration,
         future: impl Future<Output = T>,

@@ -8,10 +8,10 @@ use fs_err as fs;
 
 use crate::run::Run;
 use crate::run::apply::rescue::own_lock::OwnLock;
-use crate::run::prepare::Prepared;
+use crate::run::prepare::{Prepared, copy_state};
 use crate::run::push::ErroredState;
 use crate::run::unsent::StateContents;
-use crate::source::regular::unless_missing;
+use crate::source::regular::{if_there, unless_missing};
 use crate::tool::diagnosis::Class;
 
 /// Whether another try can help.
@@ -79,6 +79,11 @@ impl Run<'_> {
         file: &Path,
         own_lock: &OwnLock,
     ) -> Result<(), Refused> {
+        if let Some(copy) = &prepared.state_copy {
+            // The run writes it to --state-out.
+            let copied = copy_state(file, copy);
+            return copied.map_err(|error| Refused::finally(error.to_string()));
+        }
         let push = prepared.tool().state_push(file);
         let (text, refused) = match self.deliver_by("state push", &push, None).await {
             Ok(()) => return Ok(()),
@@ -104,6 +109,11 @@ impl Run<'_> {
 
     /// The state in the backend.
     async fn pull(&mut self, prepared: &Prepared) -> Result<StateContents, Refused> {
+        if let Some(copy) = &prepared.state_copy {
+            let read = if_there(StateContents::read(copy));
+            let read = read.map_err(|error| Refused::finally(error.to_string()))?;
+            return Ok(read.unwrap_or_default());
+        }
         let file = self.scratch.join("pulled");
         let pull = prepared.tool().state_pull();
         let pulled = self.deliver_by("state pull", &pull, Some(&file)).await;
