@@ -155,6 +155,7 @@ impl Basis {
         let recorded = record.as_ref().and_then(|record| record.revision.clone());
         // If the layer has `plan-sum`, only the plan with that digest is applied. So `plan-commit` is this plan's.
         let layer = job.layer.as_ref().map(LayerHandle::layer);
+        let layer = layer.filter(|_| !job.action.destroys());
         let annotated = layer.filter(|layer| layer.annotation("plan-sum").is_some());
         let annotated = annotated.and_then(|layer| layer.annotation("plan-commit"));
         let annotated = annotated.map(str::to_owned);

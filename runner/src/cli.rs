@@ -17,7 +17,7 @@ pub(crate) mod telemetry;
 mod tools;
 mod variables;
 
-pub use actions::{ApplyArgs, LeaseArgs, PlanArgs, PlanName, StateFileArgs};
+pub use actions::{ApplyArgs, DestroyArgs, LeaseArgs, PlanArgs, PlanName, StateFileArgs};
 pub use binding::{BindingArgs, SnapshotMode};
 pub use classify::ClassifyArgs;
 pub use environment::{Environment, GitHub, GitHubApp, MirrorVariables, Pod, Tenv, Terminal};
@@ -85,8 +85,9 @@ Exit codes:
        the object exists already           10  the datastore: unreachable, refused, lost upload
     2  changes pending (plan, only with    11  a time limit
        --detailed-exitcode)                64  usage
-    4  state locked by another process    130  interrupted by SIGINT
-    5  credentials (401, 403)             143  interrupted by SIGTERM or SIGHUP
+    3  destroy: waits for its approval    130  interrupted by SIGINT
+    4  state locked by another process    143  interrupted by SIGTERM or SIGHUP
+    5  credentials (401, 403)
     6  network, transient, retries used up
     7  quota";
 
@@ -232,6 +233,18 @@ Examples:
   runner apply --plan-file plan.bin                    a plan from a file, without a datastore
   runner apply --no-plan                               plan and apply in one step")]
     Apply(Box<ApplyArgs>),
+    /// Destroy everything that a root module has created: plan it, and apply that plan when it is approved
+    #[command(after_help = "\
+Without --approve and --auto-approve nothing is destroyed: the plan is made, shown and stored, its SHA-256 is printed, \
+and the exit code is 3. An empty state is done at once. Where there is no state, but something was applied, the exit \
+code is 8. `state.empty` in --result says whether anything is left. The annotations of a layer stay as they are.
+
+Examples:
+  runner destroy --datastore URL                       plan it, and print the digest
+  runner destroy --datastore URL --approve DIGEST      apply that plan
+  runner destroy --datastore URL --auto-approve        plan and apply
+  runner destroy --plan-file plan.bin                  without a datastore; also with --approve DIGEST")]
+    Destroy(Box<DestroyArgs>),
     /// Send files that a run could not store
     #[command(after_help = "\
 A run that cannot store all of its files keeps them in a private directory and prints this command. It sends the \
@@ -336,7 +349,7 @@ pub struct UploadArgs {
     pub is_datastore_explicit: bool,
 }
 
-/// What plan and apply share.
+/// What plan, apply and destroy share.
 #[derive(Debug, Args)]
 pub struct RunArgs {
     /// The code: a directory, an archive (tar, tar.gz, tar.zst), a git bundle or a git URL [default: the current directory]
@@ -485,8 +498,8 @@ mod tests {
         let arguments = program.get_subcommands().filter_map(of_datastore).collect::<Vec<_>>();
         assert_eq!(
             arguments.len(),
-            8,
-            "plan, apply, start, upload, runs, show, logs and doctor: {arguments:?}"
+            9,
+            "plan, apply, destroy, start, upload, runs, show, logs and doctor: {arguments:?}"
         );
         for argument in arguments {
             assert_eq!(argument.get_default_values(), ["60s"], "{argument:?}");

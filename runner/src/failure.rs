@@ -216,11 +216,7 @@ impl From<&RunError> for Failure {
             | RunError::Open(OpenError::Datastore(cause)) => Self::of_datastore(cause, error),
             RunError::Open(OpenError::Taken { .. }) => Self::of_config(error, TAKEN),
             RunError::Open(OpenError::NoneFree { .. }) => Self::of_config(error, NONE_FREE),
-            RunError::Applied(applied) => {
-                let is_unsent = matches!(applied, AppliedError::Unsent { .. });
-                let kind = if is_unsent { Kind::Datastore } else { Kind::Unclassified };
-                Self::new(kind, error).with_hint(applied.hint())
-            }
+            RunError::Applied(cause) => Self::of_applied(error, cause),
             RunError::Tool { .. } | RunError::Killed { .. } | RunError::TimedOut { .. } => {
                 Self::of_step(error)
             }
@@ -250,7 +246,12 @@ impl From<&RunError> for Failure {
             }
             RunError::Unpushed(unpushed) => Self::of_config(error, &unpushed.hint()),
             RunError::MissingState(lost) => Self::of_config(error, &lost.hint()),
-            RunError::UnreadableDirectory(_) => Self::of_config(error, UNREADABLE_DIRECTORY),
+            RunError::LocalState(_)
+            | RunError::PlannedState(_)
+            | RunError::AbsentState(_)
+            | RunError::UnreadableState(_)
+            | RunError::UnreadableDirectory(_)
+            | RunError::Spool { .. } => Self::of_files(error),
             RunError::OrphanedTool(_) => Self::new(Kind::Locked, error).with_hint(ORPHANED_TOOL),
             RunError::LeftImport { is_working, .. } => Self::of_left_import(error, *is_working),
             RunError::Unreadable(cause) => cause.into(),
@@ -276,6 +277,25 @@ impl Failure {
         let next = next.as_deref().unwrap_or(PLAN_AGAIN);
         let hint = Some(format!("what was applied is in the state; {next}"));
         Self { message: chain(error), hint, ..failure }
+    }
+
+    /// A step after an apply failed.
+    fn of_applied(error: &RunError, cause: &AppliedError) -> Self {
+        let is_unsent = matches!(cause, AppliedError::Unsent { .. });
+        let kind = if is_unsent { Kind::Datastore } else { Kind::Unclassified };
+        Self::new(kind, error).with_hint(cause.hint())
+    }
+
+    /// A state that should be there, would be lost, or is in another format; a directory that cannot be used.
+    fn of_files(error: &RunError) -> Self {
+        match error {
+            RunError::LocalState(_) => Self::of_config(error, LOST_STATE),
+            RunError::PlannedState(_) => Self::of_config(error, LOST_AFTER_PLAN),
+            RunError::AbsentState(_) => Self::of_config(error, ABSENT_STATE),
+            RunError::UnreadableDirectory(_) => Self::of_config(error, UNREADABLE_DIRECTORY),
+            RunError::Spool { .. } => Self::of_config(error, SPOOL),
+            _ => Self::new(Kind::Unclassified, error).with_hint(UNREADABLE_STATE),
+        }
     }
 
     /// The state has an import whose plan was not accepted.
@@ -347,6 +367,12 @@ const COMPARE: &str = "resources may exist that the state does not record: look 
 const UNANNOTATED: &str = "plan again: without its annotations the plan does not count as complete";
 /// What to do about a plan for the rest of an apply that was not reviewed.
 const PLAN_AGAIN: &str = "plan again, review that plan, and apply it";
+/// What to do about a state that should be there.
+const ABSENT_STATE: &str = "nothing was destroyed; check that backend, workspace and credentials are those of the applies, and \
+    restore the state; where nothing was ever created, there is nothing to destroy";
+/// What to do about a state in another format.
+const UNREADABLE_STATE: &str =
+    "nothing was destroyed; look at what `state pull` of the tool prints, in the same directory";
 /// What to do about a directory of unsent files that cannot be listed.
 const UNREADABLE_DIRECTORY: &str =
     "nothing was applied; make that directory readable for the user of the run, and run again";

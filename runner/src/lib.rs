@@ -43,7 +43,7 @@ use crate::process::{Signals, github};
 use crate::release::ReleaseError;
 use crate::report::{Outcome, Report};
 use crate::run::error::RunError;
-use crate::run::{Run, RunFiles};
+use crate::run::{PlannedDestroy, Run, RunFiles};
 use crate::show::summary::{self, Facts};
 
 /// The file from which Kubernetes reads why a container ended.
@@ -84,6 +84,15 @@ async fn execute_command(command: Command, burrito: bool, environment: &Environm
                 Ok(Job::apply(*args, burrito, environment).await?)
             };
             execute("apply", Box::pin(job), environment, outputs, limit).await
+        }
+        Command::Destroy(mut args) => {
+            let outputs = Outputs::of(&args.run, environment);
+            let limit = args.run.limits.timeout;
+            let job = async {
+                pipes::read(args.run.files(args.approve.is_some())).await?;
+                Ok(Job::destroy(*args, burrito, environment).await?)
+            };
+            execute("destroy", Box::pin(job), environment, outputs, limit).await
         }
         Command::Start(args) => {
             let limit = args.limits.timeout;
@@ -195,7 +204,7 @@ impl Outputs {
     }
 }
 
-/// Plans or applies: makes the job, runs it, and publishes the report. It is stopped after `limit`.
+/// Plans, applies or destroys: makes the job, runs it, and publishes the report. It is stopped after `limit`.
 async fn execute(
     action: &str,
     job: impl Future<Output = Result<Job, Rejected>>,
@@ -212,7 +221,7 @@ async fn execute(
         }
     };
     match signals.or(job).await {
-        Ok(Ok(job)) => Box::pin(run_job(&job, environment, &signals, &outputs)).await,
+        Ok(Ok(job)) => Box::pin(run_job(job, environment, &signals, &outputs)).await,
         Ok(Err(Rejected { error, attempt })) => {
             let failure = Failure::from(&error).masked(&environment.redaction);
             if let Some(attempt) = attempt {
@@ -230,37 +239,97 @@ async fn execute(
     }
 }
 
-/// Runs a job and publishes its report.
-async fn run_job(job: &Job, environment: &Environment, signals: &Signals, outputs: &Outputs) -> u8 {
+/// Runs a job, and the one that applies its plan if the same command does both. Publishes the report.
+async fn run_job(job: Job, environment: &Environment, signals: &Signals, outputs: &Outputs) -> u8 {
+    let files = match RunFiles::create(environment) {
+        Ok(files) => files,
+        Err(error) => {
+            return outputs.reject(run::new_report(&job), Failure::from(&error), environment);
+        }
+    };
+    let mut run = new_run(&job, environment, signals, &files);
+    let failure = execute_run(&mut run, environment).await;
+    let planned = run.planned_destroy().filter(|_| failure.is_none());
+    let exit = match planned {
+        None => publish(&run, failure, environment, outputs).await,
+        Some(PlannedDestroy { sha256, attempt, file }) => {
+            let plan = run.report;
+            let job = job.into_apply(sha256, attempt, file);
+            apply_planned(&job, plan, environment, signals, outputs).await
+        }
+    };
+    files.remove(signals).await;
+    exit
+}
+
+/// Applies the plan that the same command has made. `plan` is the report of that.
+async fn apply_planned(
+    job: &Job,
+    plan: Report,
+    environment: &Environment,
+    signals: &Signals,
+    outputs: &Outputs,
+) -> u8 {
     let files = match RunFiles::create(environment) {
         Ok(files) => files,
         Err(error) => {
             return outputs.reject(run::new_report(job), Failure::from(&error), environment);
         }
     };
+    let mut run = new_run(job, environment, signals, &files);
+    run.report.continue_from(plan);
+    let failure = execute_run(&mut run, environment).await;
+    let exit = publish(&run, failure, environment, outputs).await;
+    files.remove(signals).await;
+    exit
+}
+
+fn new_run<'a>(
+    job: &'a Job,
+    environment: &'a Environment,
+    signals: &'a Signals,
+    files: &'a RunFiles,
+) -> Run<'a> {
     tracing::info!("{job}");
     let record_error = |error: &RunError, report: &mut Report| Failure::from(error).record(report);
-    let mut run = Run::new(job, environment, signals, &files, record_error);
-    let failed = Box::pin(run.execute()).await.err();
-    let failure = failed.map(|error| {
-        let failure = Failure::from(&error).with_unanswered(run.unanswered());
-        let failure = failure.with_lost_lease(run.lost_lease());
-        failure.masked(&environment.redaction)
-    });
+    Run::new(job, environment, signals, files, record_error)
+}
+
+/// Executes a run. Its failure is stored.
+async fn execute_run(run: &mut Run<'_>, environment: &Environment) -> Option<Failure> {
+    let error = Box::pin(run.execute()).await.err();
+    let failure = match &error {
+        Some(error) => {
+            let failure = Failure::from(error).with_unanswered(run.unanswered());
+            failure.with_lost_lease(run.lost_lease()).masked(&environment.redaction)
+        }
+        None => {
+            run.release_lease().await;
+            return None;
+        }
+    };
     // An apply that succeeded has stored its report itself.
-    if let Some(failure) = &failure
-        && run.report.outcome != Outcome::Applied
-    {
+    if run.report.outcome != Outcome::Applied {
         failure.record(&mut run.report);
         Box::pin(run.store_failure(failure.message(), &failure.reason())).await;
     }
     run.release_lease().await;
+    Some(failure)
+}
+
+/// Publishes the report of a run that has ended.
+async fn publish(
+    run: &Run<'_>,
+    failure: Option<Failure>,
+    environment: &Environment,
+    outputs: &Outputs,
+) -> u8 {
     outputs.publish(&run.report);
     Box::pin(run.send_spooled()).await;
     if let Some(path) = &outputs.summary {
         let facts = Facts {
             report: &run.report,
-            run: Some(&job.run),
+            run: Some(run.key()),
             attempt: run.attempt(),
             apply: run.apply_command(),
             reason: failure.as_ref().map(Failure::reason).or_else(|| run.report.message.clone()),
@@ -269,8 +338,7 @@ async fn run_job(job: &Job, environment: &Environment, signals: &Signals, output
         summary::append(path, &facts, &environment.redaction);
     }
     let exit = run.report.exit;
-    files.remove(signals).await;
-    failure.map_or(exit, |failure| last_line::end(&failure, &job.to_string(), environment))
+    failure.map_or(exit, |failure| last_line::end(&failure, &run.to_string(), environment))
 }
 
 /// In a job of GitHub, the tool's output must not contain commands.

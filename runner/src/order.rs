@@ -1,6 +1,7 @@
 //! Makes one job of flags, environment, manifest and the pod's objects, and writes annotations to the layer. What a run
 //! does with the job is not known here.
 
+pub(crate) mod action;
 pub(crate) mod apply_command;
 mod command_line;
 pub(crate) mod datastore;

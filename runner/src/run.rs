@@ -1,7 +1,7 @@
 //! One run, from its job to its outcome.
 //!
 //! [`Run`] holds what all steps share. The steps are methods of it: [`prepare`] checks out the code and
-//! installs the tool, [`step`] runs the tool once, [`plan`] and [`apply`] are the two actions. This module
+//! installs the tool, [`step`] runs the tool once, [`plan`] and [`apply`] are the two actions, and a destroy is made of both. This module
 //! does not know exit codes: the caller passes [`Run::record_error`].
 
 mod apply;
@@ -19,9 +19,11 @@ pub(crate) mod step;
 pub(crate) mod stored_plan;
 pub(crate) mod unsent;
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use datastore_api::RunKey;
 use datastore_api::state::StateKey;
 use jiff::Timestamp;
 
@@ -29,7 +31,7 @@ use crate::basis::binding::Binding;
 use crate::basis::order::{OrderKey, OrderRecord};
 use crate::basis::plan_file::StateVersion;
 use crate::cli::Environment;
-use crate::order::job::{Action, Job};
+use crate::order::job::Job;
 use crate::order::layer::{self, Annotations};
 use crate::process::{Log, Signals};
 use crate::report::Report;
@@ -38,6 +40,7 @@ pub(crate) use crate::run::apply::Recorder;
 use crate::run::artifacts::{Artifacts, AttemptRequest};
 use crate::run::error::RunError;
 use crate::run::lease::held::RunLease;
+pub(crate) use crate::run::plan::destroy::PlannedDestroy;
 pub(crate) use crate::run::plan::renderings::Renderings;
 use crate::run::push::{MissingState, Unpushed, UnwrittenState};
 use crate::run::step::budget::Retries;
@@ -197,13 +200,18 @@ impl<'a> Run<'a> {
         run
     }
 
-    /// Plans or applies. The results are in `self.report`, also when it fails.
+    /// Namespace, layer and run.
+    pub(crate) fn key(&self) -> &RunKey {
+        &self.job.run
+    }
+
+    /// Plans, applies or destroys. The results are in `self.report`, also when it fails.
     pub(crate) async fn execute(&mut self) -> Result<(), RunError> {
         self.retries.load_rules(self.job.retry.rules.as_deref())?;
         self.read_state_in()?;
-        match &self.job.action {
-            Action::Plan { .. } => Box::pin(self.prepare_and_plan()).await,
-            Action::Apply(plan) => Box::pin(self.read_records_and_apply(plan)).await,
+        match self.job.action.apply() {
+            Some(from) => Box::pin(self.read_records_and_apply(from)).await,
+            None => Box::pin(self.prepare_and_plan()).await,
         }
     }
 
@@ -245,6 +253,12 @@ impl<'a> Run<'a> {
     }
 }
 
+impl fmt::Display for Run<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.job.fmt(f)
+    }
+}
+
 /// Opens the run's attempt in the datastore, if there is one.
 async fn open_artifacts(job: &Job) -> Result<Option<Artifacts>, RunError> {
     let Some(client) = job.datastore.clone() else { return Ok(None) };
@@ -252,7 +266,7 @@ async fn open_artifacts(job: &Job) -> Result<Option<Artifacts>, RunError> {
         number: job.attempt,
         lowest: job.lowest_attempt,
         is_fixed: job.pod,
-        is_new_run: !job.named.run && !job.pod,
+        is_new_run: !job.named.run && !job.pod && !job.has_earlier_attempts,
     };
     Ok(Some(Artifacts::open(client, job.run.clone(), wanted).await?))
 }

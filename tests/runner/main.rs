@@ -26,6 +26,12 @@ mod run {
     mod upload;
 }
 
+/// What `runner destroy` does.
+mod destroy {
+    mod approval;
+    mod state;
+}
+
 /// Steps that fail.
 mod failure {
     pub(crate) mod apply_retries;

@@ -10,7 +10,7 @@ mod signature;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use datastore_api::{Attempt, PlanFormat, RunKey, Sha256};
+use datastore_api::{Attempt, RunKey, Sha256};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -26,7 +26,9 @@ use crate::basis::place::PlanPlace;
 use crate::basis::plan_file::StateVersion;
 use crate::basis::providers::{self, Digests, Unread};
 use crate::release::Installed;
-use crate::report::{AbsolutePaths, Counts, PlanRecord, PlanReport, PlanTimes, Report, ToolRecord};
+use crate::report::{
+    AbsolutePaths, DESTROY, PLAN, PlanRecord, PlanReport, PlanTimes, Report, ToolRecord,
+};
 use crate::source::references::installed::Called;
 
 /// Its name beside the plan.
@@ -46,6 +48,9 @@ pub(crate) struct Binding {
     attempt: Option<Attempt>,
     /// The digest of `plan.bin`.
     pub(crate) plan: Sha256,
+    /// Whether `runner destroy` has made the plan.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    destroy: bool,
     /// What people read of the plan. Earlier runners did not record it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     renderings: Option<Renderings>,
@@ -226,6 +231,7 @@ impl Binding {
             run: run.run.to_string(),
             attempt: Some(attempt),
             plan,
+            destroy: report.action == DESTROY,
             renderings,
             workspace,
             lock_file_sha256: report.lock_file_sha256,
@@ -334,6 +340,7 @@ impl Binding {
             counts: self.counts().or_else(|| own.and_then(|own| own.counts)),
         };
         PlanRecord {
+            action: if self.destroy { DESTROY } else { PLAN }.to_owned(),
             plan: Some(plan),
             revision: self.revision.clone(),
             tool: Some(of(&self.tool)),
@@ -378,41 +385,6 @@ impl Binding {
     /// Refuses other bytes of the plan.
     pub(crate) fn check_plan(&self, plan: &str, sha256: Sha256) -> Result<(), BindingError> {
         same(plan, "plan", &format!("sha256 {}", self.plan), &format!("sha256 {sha256}"))
-    }
-
-    /// The counts of the plan, if they are recorded.
-    fn counts(&self) -> Option<Counts> {
-        self.renderings.as_ref().map(|renderings| renderings.counts)
-    }
-
-    /// Refuses other bytes of a rendering, if they are recorded. `None`: it is missing, as after `datastore gc`: what
-    /// cannot be read misleads no one.
-    pub(crate) fn check_rendering(
-        &self,
-        plan: &str,
-        rendering: PlanFormat,
-        sha256: Option<Sha256>,
-    ) -> Result<(), BindingError> {
-        let (Some(renderings), Some(sha256)) = (&self.renderings, sha256) else { return Ok(()) };
-        let name = file_name(rendering);
-        let theirs = renderings.files.get(name).copied();
-        same(plan, name, &shown(theirs), &shown(Some(sha256)))
-    }
-
-    /// Refuses other counts than the recorded ones, as `run.json` may have them.
-    pub(crate) fn check_counts(
-        &self,
-        plan: &str,
-        ours: Option<Counts>,
-    ) -> Result<(), BindingError> {
-        let (Some(theirs), Some(ours)) = (self.counts(), ours) else { return Ok(()) };
-        let what = "number of changes (run.json)";
-        same(plan, what, &theirs.to_string(), &ours.to_string())
-    }
-
-    /// Whether the binding records what people read of the plan.
-    pub(crate) fn has_renderings(&self) -> bool {
-        self.renderings.is_some()
     }
 
     /// Refuses another binary of a tool, where it is for the platform on which the plan was made.

@@ -62,7 +62,7 @@ impl Initialized<'_> {
     }
 
     /// The state file of a `local` backend, relative to the working directory or absolute.
-    fn state_file(&self) -> io::Result<Option<PathBuf>> {
+    pub(crate) fn state_file(&self) -> io::Result<Option<PathBuf>> {
         let data = self.dir.join(self.data.unwrap_or(Path::new(".terraform")));
         let recorded = match fs::read(data.join("terraform.tfstate")) {
             Ok(text) => serde_json::from_slice(&text).map_err(io::Error::from)?,

@@ -134,8 +134,8 @@ impl ToolInputs<'_> {
     }
 
     fn digest(self, salt: &[u8]) -> Option<Sha256> {
-        let Self { options: PlanOptions { variables: values, targets, replaces, args }, variables } =
-            self;
+        let Self { options, variables } = self;
+        let PlanOptions { variables: values, targets, replaces, args, destroy } = options;
         let mut parts = Parts::default();
         parts.add(INPUTS, salt);
         for variable in values {
@@ -154,6 +154,9 @@ impl ToolInputs<'_> {
             for value in values {
                 parts.add(kind, value.as_bytes());
             }
+        }
+        if *destroy {
+            parts.add("mode", b"destroy");
         }
         for (name, value) in variables {
             parts.add("variable", name.as_encoded_bytes());
@@ -249,6 +252,7 @@ mod tests {
             PlanOptions { targets: texts(&["x=1"]), ..none() },
             PlanOptions { replaces: texts(&["x=1"]), ..none() },
             PlanOptions { args: texts(&["x=1"]), ..none() },
+            PlanOptions { destroy: true, ..none() },
         ];
         let secret = BTreeMap::from([(OsString::from("TF_VAR_x"), b"secret".to_vec().into())]);
         let unset = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! The arguments of `runner plan` and `runner apply`.
+//! The arguments of `runner plan`, `runner apply` and `runner destroy`.
 
 mod plan_name;
 mod state_files;
@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::{BoolishValueParser, NonEmptyStringValueParser};
+use datastore_api::Sha256;
 
 pub use plan_name::PlanName;
 pub use state_files::StateFileArgs;
@@ -73,4 +74,24 @@ pub struct LeaseArgs {
 
 fn duration_text(text: &str) -> Result<Duration, String> {
     duration(text).map_err(|error| error.to_string())
+}
+
+/// `runner destroy`
+#[derive(Debug, Args)]
+pub struct DestroyArgs {
+    /// What all actions share.
+    #[command(flatten)]
+    pub run: RunArgs,
+    /// Apply the stored plan of `runner destroy` with this SHA-256, exactly, and make no new one
+    #[arg(long, value_name = "DIGEST", conflicts_with = "auto_approve")]
+    pub approve: Option<Sha256>,
+    /// Apply the plan at once, after it was stored
+    #[arg(long)]
+    pub auto_approve: bool,
+    /// Apply a plan that terragrunt made with mock outputs
+    #[arg(long, env = "PLANCHA_ALLOW_MOCKS", value_parser = BoolishValueParser::new())]
+    pub allow_mocks: bool,
+    /// The lease of the layer.
+    #[command(flatten)]
+    pub lease: LeaseArgs,
 }

@@ -31,7 +31,7 @@ impl Command {
             Self::Install(args) => args.tools.files(),
             Self::Mirror(args) => args.tools.files(),
             Self::Tools(ToolsCommand::List(args)) => args.tools.files(),
-            Self::Plan(_) | Self::Apply(_) => Vec::new(),
+            Self::Plan(_) | Self::Apply(_) | Self::Destroy(_) => Vec::new(),
             // A pod's files are mounted.
             Self::Tools(ToolsCommand::Prune(_)) | Self::Start(_) | Self::Version => Vec::new(),
         }

@@ -43,6 +43,7 @@ impl Command {
         let spool = match self {
             Self::Plan(args) => &args.run.spool,
             Self::Apply(args) => &args.run.spool,
+            Self::Destroy(args) => &args.run.spool,
             Self::Start(args) => &args.spool,
             _ => return None,
         };

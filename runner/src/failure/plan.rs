@@ -77,6 +77,9 @@ impl From<&StoredPlanError> for Failure {
                 "nothing was applied; plan again, or name the plan: --plan RUN/ATTEMPT (the clock of the datastore or of a \
                  runner was wrong, or the run of {plan} has had another attempt since)"
             )),
+            StoredPlanError::NotStored { .. }
+            | StoredPlanError::Destroys { .. }
+            | StoredPlanError::NotDestroy(_) => of_destroy(error),
             StoredPlanError::NotAPlan { .. } => Self::new(Kind::Config, error).with_hint(
                 "nothing was applied; name a file that `runner plan --plan-file FILE` has written with the same tool",
             ),
@@ -111,6 +114,23 @@ impl From<&StoredPlanError> for Failure {
             },
         }
     }
+}
+
+/// A plan of `runner destroy` is missing, or is to be applied by `runner apply`, or the other way round.
+fn of_destroy(error: &StoredPlanError) -> Failure {
+    let next = match error {
+        StoredPlanError::Destroys { approve, .. } => {
+            let command = approve.as_deref().unwrap_or("runner destroy --approve DIGEST");
+            format!("nothing was applied; to destroy everything: {command}")
+        }
+        StoredPlanError::NotStored { .. } => "nothing was destroyed; check the digest, the namespace and the name of the \
+             layer, or run `runner destroy` here and approve its plan"
+            .to_owned(),
+        _ => "nothing was destroyed; run `runner destroy` and approve the digest of its plan, or apply this one with \
+             `runner apply`"
+            .to_owned(),
+    };
+    Failure::new(Kind::Config, error).with_hint(&next)
 }
 
 /// The next step where the newest plan is not whole. `older` is the newest one that is.

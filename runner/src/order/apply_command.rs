@@ -1,13 +1,15 @@
-//! The command that applies the plan of a job, to be shown to the user.
+//! The command that applies the plan of a job, to be shown to the user: `apply`, or `destroy --approve`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use datastore_api::Sha256;
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
 use crate::cli::RunArgs;
 use crate::process::{quoted, url_secrets};
+use crate::report::DESTROY;
 use crate::source::checkout::Source;
 use crate::source::regular;
 
@@ -20,6 +22,8 @@ pub(crate) struct ApplyCommand {
     words: Vec<String>,
     /// Whether the command needs no `--plan`, because it names a plan file.
     finds_plan: bool,
+    /// Where the command is in the words.
+    command: usize,
 }
 
 impl ApplyCommand {
@@ -31,6 +35,7 @@ impl ApplyCommand {
     ) -> Self {
         let program: &[&str] = if burrito { &["burrito", "runner"] } else { &["runner"] };
         let mut words = program.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        let command = words.len();
         words.push("apply".to_owned());
         match source {
             Source::Directory(dir) if args.dir.is_some() || args.source.is_some() => {
@@ -62,7 +67,7 @@ impl ApplyCommand {
         ] {
             words.extend(value.into_iter().flat_map(|value| option(flag, value)));
         }
-        Self { workspace, words, finds_plan: args.plan_file.is_some() }
+        Self { workspace, words, finds_plan: args.plan_file.is_some(), command }
     }
 
     /// The same command, which works in the source, also if `PLANCHA_SNAPSHOT` is set.
@@ -75,8 +80,20 @@ impl ApplyCommand {
     pub(crate) fn line(&self, plan: &str, strict: bool) -> String {
         let plan = (!self.finds_plan).then(|| option("--plan", plan.to_owned()));
         let strict = strict.then(|| "--strict".to_owned());
-        let plan = plan.into_iter().flatten().chain(strict).collect::<Vec<_>>();
-        let words = self.words.iter().chain(&plan);
+        let plan = plan.into_iter().flatten().chain(strict);
+        self.shown(&plan.collect::<Vec<_>>())
+    }
+
+    /// The line that approves a plan of `runner destroy`.
+    pub(crate) fn approve(mut self, sha256: Sha256) -> String {
+        if let Some(command) = self.words.get_mut(self.command) {
+            DESTROY.clone_into(command);
+        }
+        self.shown(&["--approve".to_owned(), sha256.to_string()])
+    }
+
+    fn shown(&self, plan: &[String]) -> String {
+        let words = self.words.iter().chain(plan);
         let command = words.map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
         match &self.workspace {
             Some(name) => format!("TF_WORKSPACE={} {command}", quoted(name)),
@@ -122,12 +139,15 @@ mod tests {
     #[test]
     fn only_without_a_plan_file_the_plan_is_named() {
         let words = vec!["runner".to_owned(), "apply".to_owned()];
-        let command = ApplyCommand { workspace: None, words, finds_plan: false };
+        let command = ApplyCommand { workspace: None, words, finds_plan: false, command: 1 };
         assert_eq!(command.line("p/0", false), "runner apply --plan p/0");
         assert_eq!(command.line("-p/0", true), "runner apply --plan=-p/0 --strict");
         let command = ApplyCommand { finds_plan: true, ..command };
         assert_eq!(command.line("p/0", true), "runner apply --strict");
         let command = ApplyCommand { workspace: Some("prod".to_owned()), ..command };
         assert_eq!(command.line("p/0", false), "TF_WORKSPACE=prod runner apply");
+        let sha256 = Sha256::of(b"plan");
+        let expected = format!("TF_WORKSPACE=prod runner destroy --approve {sha256}");
+        assert_eq!(command.approve(sha256), expected);
     }
 }

@@ -1,4 +1,4 @@
-//! A job of `runner plan` or `runner apply`: flags, environment and the layer's manifest, merged and parsed once. A flag
+//! A job of `runner plan`, `runner apply` or `runner destroy`: flags, environment and the layer's manifest, merged and parsed once. A flag
 //! wins over the manifest, the manifest over the defaults.
 
 use std::hash::{BuildHasher as _, RandomState};
@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use datastore_api::{Attempt, Name, RunKey};
 
 use crate::cli::PlanName;
-use crate::cli::{ApplyArgs, Environment, LayerArgs, PlanArgs, RunArgs, Variable};
+use crate::cli::{ApplyArgs, DestroyArgs, Environment, LayerArgs, PlanArgs, RunArgs, Variable};
 use crate::order::apply_command::ApplyCommand;
 use crate::order::datastore::datastore;
 use crate::order::identity::{Identity, identify};
-use crate::order::job::{Action, Apply, Job, JobError, Named, inside, keys, source};
+use crate::order::job::{Action, Apply, Destroy, Job, JobError, Named, inside, keys, source};
 use crate::order::layer::{EffectiveSpec, Layer, LayerFile, LayerHandle, RepositorySpec};
 use crate::order::outputs::{check_outputs, ignored_paths, state_files};
 use crate::order::requested_tool::requested_tool;
@@ -88,6 +88,45 @@ impl Job {
         Ok(Self { again, order_key, allow_mocks, strict, break_stale_lock, ..job })
     }
 
+    /// The job of `runner destroy`.
+    pub(crate) async fn destroy(
+        args: DestroyArgs,
+        burrito: bool,
+        environment: &Environment,
+    ) -> Result<Self, JobError> {
+        let DestroyArgs { run, approve, auto_approve, allow_mocks } = args;
+        if !run.replace.is_empty() {
+            return Err(JobError::Usage(
+                "--replace creates objects again, and `runner destroy` creates none: leave it out"
+                    .to_owned(),
+            ));
+        }
+        if approve.is_some() && !plan_options(&run)?.is_empty() {
+            return Err(JobError::Usage(
+                "--var, --var-file, --target and arguments after -- were decided when the approved plan was made: leave \
+                 them out (ephemeral variables of a plan are set as TF_VAR_NAME)"
+                    .to_owned(),
+            ));
+        }
+        let (file, stored) = (run.plan_file.clone(), run.datastore.datastore.is_some());
+        if !stored && file.is_none() && !auto_approve {
+            return Err(JobError::Config(
+                "the plan is approved by its digest, so it must be kept: name a datastore with --datastore, a file with \
+                 --plan-file, or destroy at once with --auto-approve"
+                    .to_owned(),
+            ));
+        }
+        let action = Action::Destroy(match (approve, file) {
+            (Some(approved), Some(file)) => Destroy::Apply { from: Apply::File(file), approved },
+            (Some(approved), None) => Destroy::Apply { from: Apply::Newest, approved },
+            (None, _) => Destroy::Plan { approved: auto_approve },
+        });
+        let destroy = !action.is_apply();
+        let mut job = Self::new(run, burrito, false, environment, |_| Ok(action)).await?;
+        job.options.destroy = destroy;
+        Ok(Self { allow_mocks, strict: true, ..job })
+    }
+
     async fn new(
         args: RunArgs,
         burrito: bool,
@@ -123,6 +162,7 @@ impl Job {
             run,
             attempt: args.attempt,
             lowest_attempt: Attempt(0),
+            has_earlier_attempts: false,
             source,
             path,
             work_dir: args.work_dir,
@@ -266,6 +306,7 @@ fn plan_options(args: &RunArgs) -> Result<PlanOptions, JobError> {
         targets: args.target.clone(),
         replaces: args.replace.clone(),
         args: args.args.clone(),
+        destroy: false,
     })
 }
 

@@ -5,16 +5,16 @@ use std::fmt;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-use datastore_api::{Attempt, Client, RunKey};
+use datastore_api::{Attempt, Client, RunKey, Sha256};
 
 use crate::basis::binding::{KeyError, SigningKey, VerifyKey};
 use crate::basis::place::PlanPlace;
 use crate::cli::{
     BindingArgs, LimitArgs, PlanName, PreflightMode, RetryArgs, SnapshotMode, ToolArgs,
 };
+pub(crate) use crate::order::action::{Action, Apply, Destroy};
 use crate::order::apply_command::ApplyCommand;
 use crate::order::layer::{ClusterError, LayerError, LayerHandle};
-use crate::report::Outcome;
 use crate::run::artifacts::AttemptRef;
 use crate::source::checkout::Source;
 use crate::source::checkout::source_id::SourceId;
@@ -23,7 +23,7 @@ use crate::source::states::file::StateFiles;
 use crate::tool::argv::PlanOptions;
 use crate::version::ToolName;
 
-/// A job: plan or apply one root module.
+/// A job: plan, apply or destroy one root module.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an independent flag")]
 pub(crate) struct Job {
@@ -34,6 +34,8 @@ pub(crate) struct Job {
     pub(crate) attempt: Option<Attempt>,
     /// The lowest attempt number that this run may take, if none was named.
     pub(crate) lowest_attempt: Attempt,
+    /// Whether this command has stored an attempt of the run before.
+    pub(crate) has_earlier_attempts: bool,
     pub(crate) source: Source,
     /// The working directory inside the source.
     pub(crate) path: PathBuf,
@@ -116,46 +118,6 @@ pub(crate) struct Named {
     pub(crate) terragrunt: Option<String>,
 }
 
-/// Plan or apply.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Action {
-    Plan {
-        /// Whether pending changes have the exit code 2.
-        detailed_exitcode: bool,
-    },
-    Apply(Apply),
-}
-
-/// Which plan is applied.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Apply {
-    /// The stored one of this run.
-    Run(PlanName),
-    /// The stored one of the newest run that has one.
-    Newest,
-    /// The one in this file.
-    File(PathBuf),
-    /// None: the tool plans and applies in one step. Burrito's controllers name a plan all the same; its digest becomes
-    /// the annotation `apply-sum`.
-    Unplanned(Option<PlanName>),
-}
-
-impl Action {
-    /// The exit code of an action that succeeded.
-    pub(crate) fn success_code(&self, outcome: Outcome) -> u8 {
-        let is_detailed = *self == Self::Plan { detailed_exitcode: true };
-        if is_detailed && outcome == Outcome::Changes { 2 } else { 0 }
-    }
-
-    /// `plan` or `apply`, as in run names, results and messages.
-    pub(crate) fn as_str(&self) -> &'static str {
-        match self {
-            Self::Plan { .. } => "plan",
-            Self::Apply(_) => "apply",
-        }
-    }
-}
-
 /// The flags, the manifest or the pod's objects make no job.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum JobError {
@@ -193,6 +155,26 @@ impl From<JobError> for Rejected {
     }
 }
 
+impl Job {
+    /// The job that applies the plan that this one has made, with `--auto-approve`. It is the next attempt of the same
+    /// run. `file`: where the plan is without a datastore.
+    pub(crate) fn into_apply(self, approved: Sha256, planned: Attempt, file: PathBuf) -> Self {
+        let from = match &self.datastore {
+            Some(_) => Apply::Run(PlanName { run: self.run.run.clone(), attempt: Some(planned) }),
+            None => Apply::File(file),
+        };
+        Self {
+            action: Action::Destroy(Destroy::Apply { from, approved }),
+            attempt: None,
+            lowest_attempt: Attempt(planned.0 + 1),
+            has_earlier_attempts: true,
+            // They were decided when the plan was made.
+            options: PlanOptions::default(),
+            ..self
+        }
+    }
+}
+
 impl fmt::Display for Job {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.action.as_str(), self.run)
@@ -204,10 +186,9 @@ pub(crate) fn keys(
     args: &BindingArgs,
     action: &Action,
 ) -> Result<(Option<SigningKey>, Option<VerifyKey>), KeyError> {
-    let is_plan = matches!(action, Action::Plan { .. });
-    let signing_key = args.signing_key.as_deref().filter(|_| is_plan);
+    let signing_key = args.signing_key.as_deref().filter(|_| !action.is_apply());
     let signing_key = signing_key.map(SigningKey::read).transpose()?;
-    let verify_key = args.verify_key.as_deref().filter(|_| !is_plan);
+    let verify_key = args.verify_key.as_deref().filter(|_| action.is_apply() || action.goes_on());
     let verify_key = verify_key.map(VerifyKey::read).transpose()?;
     Ok((signing_key, verify_key))
 }

@@ -62,7 +62,7 @@ pub(super) fn check_outputs(
     args.variables.files().try_for_each(check_var_file)?;
     check_binding(args, action)?;
     match (&args.plan_file, action) {
-        (Some(path), Action::Apply(Apply::File(_))) => check_input("--plan-file", path),
+        (Some(path), action) if action.plan_in_file().is_some() => check_input("--plan-file", path),
         (Some(path), _) => {
             check_output("--plan-file", path, false).map_err(JobError::Config)?;
             check_replaced(path).map_err(JobError::Config)
@@ -299,9 +299,8 @@ fn check_input(flag: &str, path: &Path) -> Result<(), JobError> {
 fn check_binding(args: &RunArgs, action: &Action) -> Result<(), JobError> {
     const ALWAYS: &str = "--snapshot=always (PLANCHA_SNAPSHOT)";
     const NEVER: &str = "--snapshot=never";
-    let (is_plan, is_stored) =
-        (matches!(action, Action::Plan { .. }), args.datastore.datastore.is_some());
-    let is_unplanned = matches!(action, Action::Apply(Apply::Unplanned(_)));
+    let (is_plan, is_stored) = (!action.is_apply(), args.datastore.datastore.is_some());
+    let is_unplanned = matches!(action.apply(), Some(Apply::Unplanned(_)));
     let always = args.binding.snapshot == SnapshotMode::Always;
     let reason = match () {
         () if is_plan && !is_stored && args.binding.signing_key.is_some() => {
@@ -315,7 +314,7 @@ fn check_binding(args: &RunArgs, action: &Action) -> Result<(), JobError> {
                 "{ALWAYS} is for an apply of a stored plan: leave out --no-plan, or choose {NEVER}"
             )
         }
-        () if always && matches!(action, Action::Apply(Apply::File(_))) => {
+        () if always && action.plan_in_file().is_some() => {
             format!(
                 "{ALWAYS} is for an apply of a stored plan: leave out --plan-file, or choose {NEVER}"
             )

@@ -90,6 +90,7 @@ impl Job {
             action,
             attempt: order.attempt.recorded(),
             lowest_attempt,
+            has_earlier_attempts: false,
             source: Source::Bundle(bundle(&order, &run.namespace)?),
             source_id: repository.as_deref().map(SourceId::of_repository),
             place: PlanPlace {

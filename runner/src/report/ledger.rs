@@ -213,6 +213,11 @@ impl Ledger {
         serde_json::to_string(self).expect("a ledger has only text keys and numbers") + "\n"
     }
 
+    /// Whether the tool has begun to change anything.
+    pub(crate) fn has_resources(&self) -> bool {
+        !self.resources.is_empty() || !self.imports.is_empty() || self.unlisted > 0
+    }
+
     /// The attempt that it is of.
     pub(crate) fn is_of(&self, run: &RunKey, attempt: Attempt) -> bool {
         let RunKey { namespace, layer, run } = run;

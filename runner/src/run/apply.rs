@@ -18,7 +18,7 @@ use datastore_api::RunKey;
 use fs_err as fs;
 
 use crate::cli::Environment;
-use crate::order::job::{Action, Apply, Job};
+use crate::order::job::{Apply, Job};
 use crate::report::{AppliedRecord, PlanReport};
 use crate::run::apply::errored_state::Places;
 pub(crate) use crate::run::apply::ledger::Recorder;
@@ -177,7 +177,7 @@ impl Run<'_> {
         self.report.revision = choice.basis.revision_or(None);
         self.report.plan = Some(plan);
         self.report.kept_sum = Some(sum.clone());
-        self.record_apply(Some(sum)).await
+        self.record_apply(Some(sum), None).await
     }
 
     /// The record of an earlier apply of this run or order, which is not repeated. `records` are those of this run.
@@ -256,7 +256,7 @@ impl Run<'_> {
             tracing::warn!("cannot find out whether terragrunt used mock outputs: {error}");
         }
         self.forget_changed_source(&prepared.workspace);
-        self.record_apply(sum).await
+        self.record_apply(sum, Some(prepared)).await
     }
 
     /// What an apply that was stopped has done.
@@ -270,11 +270,9 @@ impl Run<'_> {
 
     /// The tool's error names only the private copy of a plan file that it cannot read.
     fn explain_plan_file(&self, error: RunError, tool: ToolName) -> RunError {
-        match (&self.job.action, &error) {
-            (Action::Apply(Apply::File(path)), RunError::Tool { errors, .. })
-                if errors.is_unreadable_plan() =>
-            {
-                StoredPlanError::NotAPlan { path: path.clone(), tool }.into()
+        match (self.job.action.plan_in_file(), &error) {
+            (Some(path), RunError::Tool { errors, .. }) if errors.is_unreadable_plan() => {
+                StoredPlanError::NotAPlan { path: path.to_owned(), tool }.into()
             }
             _ => error,
         }

@@ -1,6 +1,7 @@
 //! The files of one run in the datastore: its attempt, its uploads, and the plans and records of other runs.
 
 mod attempt;
+mod history;
 mod ledgers;
 mod newest;
 mod open;

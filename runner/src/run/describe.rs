@@ -16,7 +16,6 @@ use crate::basis::modules::{Downloaded, Modules};
 use crate::basis::named_files::{LeftOut, Listed};
 use crate::basis::outside_files::Outside;
 use crate::basis::plan_file::Contents;
-use crate::order::job::Action;
 use crate::run::Run;
 use crate::run::error::RunError;
 use crate::run::prepare::Prepared;
@@ -200,14 +199,13 @@ impl Run<'_> {
             return Ok(());
         }
         let dependencies = self.report.mocks.join(", ");
-        let line = match self.job.action {
-            Action::Plan { .. } => format!(
+        let line = if self.job.action.is_apply() {
+            format!("this apply has used mock outputs, not the real ones of {dependencies}")
+        } else {
+            format!(
                 "this plan uses mock outputs, not the real ones of {dependencies}: plan again when that is \
                  applied (an apply refuses this plan)"
-            ),
-            Action::Apply(_) => {
-                format!("this apply has used mock outputs, not the real ones of {dependencies}")
-            }
+            )
         };
         tracing::warn!("{line}");
         Ok(self.log.line(&line)?)

@@ -124,6 +124,10 @@ pub(crate) enum RunError {
     Unpushed(Unpushed),
     #[error("{0}")]
     MissingState(MissingState),
+    #[error(transparent)]
+    AbsentState(#[from] AbsentState),
+    #[error("the state cannot be read")]
+    UnreadableState(#[source] std::io::Error),
     #[error("cannot find out whether an earlier apply of this layer has left a state or a record")]
     UnreadableDirectory(#[source] std::io::Error),
     #[error("the tool of a killed run still works: a process has its output in {} open", .0.display())]
@@ -226,6 +230,21 @@ impl RunError {
                 | Self::TimedOut { .. }
         )
     }
+}
+
+/// Why it is not known that there is nothing to destroy.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AbsentState {
+    #[error("there is no state, but {0} has applied to this layer")]
+    Applied(String),
+    #[error("there is no state, but an apply has left one that its backend did not accept ({})", .0.display())]
+    Kept(PathBuf),
+    #[error("there is no state, but a backup of one ({})", .0.display())]
+    Backup(PathBuf),
+    #[error(
+        "there is no state, and without a datastore it is not known whether anything was applied"
+    )]
+    Unknown,
 }
 
 /// A kept record of an apply cannot be read, and may be that of this apply.

@@ -1,5 +1,6 @@
 //! The action `plan`: plan, show, store, annotate.
 
+pub(crate) mod destroy;
 pub(crate) mod renderings;
 
 use std::io::ErrorKind;
@@ -55,6 +56,9 @@ impl Run<'_> {
         let mut prepared = self.initialize(code).await?;
         self.list_called(&mut named, &prepared.workspace).await;
         Box::pin(self.undo_killed_imports(&mut prepared)).await?;
+        if self.job.action.destroys() && Box::pin(self.is_destroyed(&prepared)).await? {
+            return self.record_destroyed().await;
+        }
         Box::pin(self.plan(&mut prepared, source, named)).await
     }
 
@@ -92,13 +96,12 @@ impl Run<'_> {
         };
         // If one of them fails, the other is cancelled.
         let (ahead, summary) = tokio::try_join!(ahead, self.show(tool, &bin, &json, &pretty))?;
-        self.signals.dismiss_guard();
+        if !self.job.action.goes_on() {
+            self.signals.dismiss_guard();
+        }
         let short = summary.counts.to_string();
         tracing::info!("{short}");
-        self.report.outcome = if summary.changes { Outcome::Changes } else { Outcome::NoChanges };
-        self.report.plan =
-            Some(PlanReport { sha256, run: None, attempt: None, counts: Some(summary.counts) });
-        self.report.kept_sum = self.kept_sum(summary);
+        self.record_summary(sha256, summary);
         let rest = [
             (File::Plan(PlanFormat::Pretty), Upload::file(&pretty).await?),
             (File::Plan(PlanFormat::Json), Upload::file(&json).await?),
@@ -119,13 +122,35 @@ impl Run<'_> {
         let stored = Box::pin(self.store_plan(prepared, files, packed, ahead));
         let stored = signals.within(grace, stored).await;
         stored.map_err(RunError::Stopped)?.map_err(|error| self.stopped_upload(error))?;
-        if let Some(path) = &self.job.plan_file {
+        self.conclude_plan(&bin, sha256).await
+    }
+
+    /// Exports the plan that was stored, annotates the layer, and names the next command.
+    async fn conclude_plan(&mut self, bin: &Path, sha256: Sha256) -> Result<(), RunError> {
+        if let Some(path) = self.exported_plan() {
             self.report.arguments = Some(self.job.options.shown());
-            plan_file::export_plan(&bin, path, &self.report)?;
+            plan_file::export_plan(bin, &path, &self.report)?;
         }
-        self.annotate_plan(sha256).await?;
-        tracing::info!("{}", self.next_command(&plan_file::ephemeral_variables(&bin)));
+        if !self.job.action.destroys() {
+            self.annotate_plan(sha256).await?;
+        }
+        if self.job.action.goes_on() {
+            return Ok(());
+        }
+        if self.report.exit != 0 && self.job.action.destroys() {
+            tracing::warn!(
+                "nothing is destroyed: the plan needs the approval of its SHA-256, {sha256}"
+            );
+        }
+        tracing::info!("{}", self.next_command(&plan_file::ephemeral_variables(bin)));
         Ok(())
+    }
+
+    fn record_summary(&mut self, sha256: Sha256, summary: Summary) {
+        self.report.outcome = if summary.changes { Outcome::Changes } else { Outcome::NoChanges };
+        self.report.plan =
+            Some(PlanReport { sha256, run: None, attempt: None, counts: Some(summary.counts) });
+        self.report.kept_sum = self.kept_sum(summary);
     }
 
     /// Renders the plan as JSON and as text, and summarizes the JSON.
@@ -166,7 +191,7 @@ impl Run<'_> {
         (plan, json): (&Path, &Path),
         packed: Option<Result<Packed, SnapshotError>>,
     ) -> Option<Result<Packed, SnapshotError>> {
-        if self.artifacts.is_none() && self.job.plan_file.is_none() {
+        if self.artifacts.is_none() && self.exported_plan().is_none() {
             return packed;
         }
         match (self.record_absolute_paths(&prepared.workspace, plan, json).await, packed) {
@@ -248,6 +273,9 @@ impl Run<'_> {
     pub(super) fn apply_line(&self, plan: &str) -> Option<String> {
         let command = self.job.apply_command.clone()?;
         let command = if self.needs_source { command.without_snapshot() } else { command };
+        if self.job.action.destroys() {
+            return Some(command.approve(self.report.plan.as_ref()?.sha256));
+        }
         // Without a record of its place and backend a plan is refused with --strict.
         let takes_record = self.artifacts.as_ref().is_none_or(Artifacts::takes_other_files);
         let is_recorded = self.report.place.is_some() && self.report.backend.is_some();

@@ -9,6 +9,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use datastore_api::client::Upload;
+use datastore_api::state::LayerTool;
 use fs_err as fs;
 
 use crate::basis::Basis;
@@ -58,6 +59,12 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
+    /// The tool, as a datastore records it beside a state.
+    pub(super) fn layer_tool(&self) -> LayerTool {
+        let Installed { tool, version, .. } = &self.installed;
+        LayerTool { name: tool.to_string(), version: version.to_string() }
+    }
+
     pub(super) fn tool(&self) -> Tool<'_> {
         Tool {
             installed: &self.installed,

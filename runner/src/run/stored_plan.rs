@@ -1,102 +1,28 @@
 //! The plan to apply: it is chosen, downloaded to a private file, and verified with the recorded digest. Only then the
 //! tool gets it.
 
+mod error;
+
 use std::borrow::Cow;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use datastore_api::client::Upload;
 use datastore_api::{ClientError, RunKey, Sha256};
 use fs_err as fs;
 
+use crate::basis::Basis;
 use crate::basis::binding::{Binding, BindingError, RENDERINGS, Workspace};
 use crate::basis::place::PlanPlace;
 use crate::basis::plan_file;
-use crate::basis::{Basis, BasisError};
 use crate::cli::{PlanName, SnapshotMode};
 use crate::order::job::{Apply, Job};
 use crate::order::layer::LayerHandle;
 use crate::process::private_file;
-use crate::report::PlanReport;
+use crate::report::{PlanRecord, PlanReport};
 use crate::run::artifacts::{Artifacts, Defect, NewestPlan, StoredPlan, Wanted};
-use crate::source::archive::ArchiveError;
+pub(crate) use crate::run::stored_plan::error::StoredPlanError;
 use crate::source::checkout::Source;
 use crate::source::modules::has_configuration;
-use crate::version::ToolName;
-
-/// There is no plan that may be applied.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum StoredPlanError {
-    #[error("the datastore has no plan {}of {layer}", .plan.as_ref().map(|plan| format!("`{plan}` ")).unwrap_or_default())]
-    Missing {
-        /// The plan that was named.
-        plan: Option<String>,
-        layer: String,
-        /// Whether Burrito's controllers named it.
-        pod: bool,
-    },
-    #[error(
-        "the datastore has plans of {layer}, but none of this place ({ours}): {plan} is of {theirs}"
-    )]
-    NoneHere { layer: String, plan: String, theirs: String, ours: String },
-    #[error("the newest plan, {plan}, cannot be used: {defect}")]
-    Defective {
-        plan: String,
-        defect: Defect,
-        /// The newest plan that can be used.
-        older: Option<String>,
-    },
-    #[error(
-        "which plan is the newest is not certain: {plan} is listed first, but {later} was started after it had been made"
-    )]
-    Uncertain { plan: String, later: String },
-    #[error(transparent)]
-    Basis(#[from] BasisError),
-    #[error(transparent)]
-    Binding(#[from] BindingError),
-    #[error("the plan {0} has no snapshot, and --snapshot=always requires one")]
-    NoSnapshot(String),
-    #[error("the snapshot of the plan {0} has no configuration of the tool")]
-    NoConfiguration(String),
-    #[error("the snapshot of the plan {0} has been deleted")]
-    SnapshotDeleted(String),
-    #[error("the snapshot of the plan {plan} cannot be unpacked")]
-    Snapshot {
-        plan: String,
-        #[source]
-        cause: ArchiveError,
-    },
-    #[error("the record {} of the plan cannot be read", .path.display())]
-    Record {
-        path: PathBuf,
-        #[source]
-        cause: std::io::Error,
-    },
-    #[error("{} is not a plan of {tool}", .path.display())]
-    NotAPlan { path: PathBuf, tool: ToolName },
-    #[error("the plan cannot be read")]
-    Unreadable(#[source] std::io::Error),
-    #[error(
-        "the plan {plan} is not the one that was made: its SHA-256 is {actual}, but {place} has {expected}"
-    )]
-    DigestMismatch { plan: String, place: String, expected: String, actual: String },
-    #[error(
-        "the plan {0} cannot be verified: neither an annotation plan-sum nor its run.json has its SHA-256"
-    )]
-    Unchecked(String),
-    #[error("the run that made the plan {0} did not finish")]
-    Unfinished(String),
-    #[error("the stored plan {plan} is damaged{}", .expected.map(|sha256| format!(" (its run.json says sha256 {sha256})")).unwrap_or_default())]
-    Damaged {
-        plan: String,
-        expected: Option<Sha256>,
-        #[source]
-        cause: Box<ClientError>,
-    },
-    #[error("the datastore")]
-    Datastore(#[from] ClientError),
-    #[error(transparent)]
-    Io(#[from] std::io::Error),
-}
 
 /// Chooses the plan to apply, and compares everything that is known before the checkout. `None`: the tool plans and
 /// applies in one step. Renderings are compared by way of the private file `rendering`.
@@ -138,7 +64,18 @@ pub(crate) async fn choose(
         }
         _ => None,
     };
-    let (name, record) = match (from, &stored) {
+    let (name, record) = record_of(from, stored.as_ref())?;
+    check_kind(job, &name, record.as_ref())?;
+    let basis = Basis::new(job, from, &here, name, record)?;
+    Ok(Some(Choice { stored, basis, binding }))
+}
+
+/// The name of the plan to apply, and what is recorded of it.
+fn record_of(
+    from: &Apply,
+    stored: Option<&StoredPlan>,
+) -> Result<(String, Option<PlanRecord>), StoredPlanError> {
+    Ok(match (from, stored) {
         (Apply::File(path), _) => {
             let record = plan_file::record(path).map_err(|cause| StoredPlanError::Record {
                 path: plan_file::record_path(path),
@@ -148,9 +85,24 @@ pub(crate) async fn choose(
         }
         (_, Some(plan)) => (plan.to_string(), plan.record.clone()),
         (_, None) => (String::new(), None),
-    };
-    let basis = Basis::new(job, from, &here, name, record)?;
-    Ok(Some(Choice { stored, basis, binding }))
+    })
+}
+
+/// Refuses a plan of `runner destroy` for an apply, and every other plan for a destroy.
+fn check_kind(job: &Job, plan: &str, record: Option<&PlanRecord>) -> Result<(), StoredPlanError> {
+    let plan = plan.to_owned();
+    match (job.action.destroys(), record) {
+        (false, Some(record)) if record.destroys() => {
+            let sha256 = record.plan.as_ref().map(|plan| plan.sha256);
+            let command = job.apply_command.as_ref().zip(sha256);
+            let approve = command.map(|(command, sha256)| command.clone().approve(sha256));
+            Err(StoredPlanError::Destroys { plan, approve })
+        }
+        (true, record) if !record.is_some_and(PlanRecord::destroys) => {
+            Err(StoredPlanError::NotDestroy(plan))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The newest plan of this place.
@@ -161,12 +113,16 @@ async fn newest(
 ) -> Result<StoredPlan, StoredPlanError> {
     let source = job.source.directory();
     let key = job.verify_key.as_ref();
-    let wanted = Wanted { place: here, source: source.as_deref(), key };
+    let approved = job.action.approved();
+    let wanted = Wanted { place: here, source: source.as_deref(), key, approved };
     match artifacts.newest_plan(wanted).await? {
         NewestPlan::Found(plan) => Ok(*plan),
         NewestPlan::Untrusted(error) => Err(error.into()),
         NewestPlan::Uncertain { plan, later } => Err(StoredPlanError::Uncertain { plan, later }),
-        NewestPlan::Missing => Err(missing_plan(job, None)),
+        NewestPlan::Missing => Err(match approved {
+            Some(sha256) => StoredPlanError::NotStored { sha256, layer: layer(job) },
+            None => missing_plan(job, None),
+        }),
         NewestPlan::Defective { plan, defect, older } => {
             Err(StoredPlanError::Defective { plan, defect, older })
         }
@@ -390,7 +346,7 @@ async fn from_file(
     std::io::copy(&mut source, &mut private_file(to)?)?;
     let sha256 = Upload::file(to).await?.sha256();
     let name = path.display().to_string();
-    matches_annotation(job, &name, sha256)?;
+    matches_named(job, &name, sha256)?;
     if let Some(record) = record {
         let place = plan_file::record_path(path).display().to_string();
         check(&name, &place, &record.sha256.to_string(), &sha256.to_string())?;
@@ -415,7 +371,7 @@ async fn from_datastore(
         cause => cause.into(),
     })?;
     let sha256 = sha256.ok_or_else(|| missing_plan(job, Some(name.clone())))?;
-    if !matches_annotation(job, &name, sha256)? {
+    if !matches_named(job, &name, sha256)? {
         let expected = own.map(|plan| plan.sha256.to_string());
         let expected = expected.ok_or_else(|| StoredPlanError::Unchecked(name.clone()))?;
         let is_bound = plan.record.as_ref().is_some_and(|record| record.bound);
@@ -426,8 +382,14 @@ async fn from_datastore(
     Ok(PlanReport { sha256, run, attempt: plan.attempt, counts: own.and_then(|plan| plan.counts) })
 }
 
-/// Whether the layer has a `plan-sum`, which then must be that of this plan.
-fn matches_annotation(job: &Job, plan: &str, sha256: Sha256) -> Result<bool, StoredPlanError> {
+/// Whether somebody has named the digest, which then must be that of this plan: the approval of a destroy, or the
+/// layer's `plan-sum`.
+fn matches_named(job: &Job, plan: &str, sha256: Sha256) -> Result<bool, StoredPlanError> {
+    if let Some(approved) = job.action.approved() {
+        check(plan, "the approval", &approved.to_string(), &sha256.to_string())?;
+        // Its annotations are about plans of `runner plan`.
+        return Ok(true);
+    }
     let layer = job.layer.as_ref().map(LayerHandle::layer);
     let Some(expected) = layer.and_then(|layer| layer.annotation("plan-sum")) else {
         return Ok(false);

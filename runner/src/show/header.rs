@@ -179,13 +179,20 @@ fn describe(record: &Record, applied: &Applied, lines: &mut Lines, now: Timestam
     }
     lines.add("Directory:", record.directory.as_deref().unwrap_or_default());
     lines.add("Backend:", record.backend.as_ref().map(backend).unwrap_or_default());
+    lines.add("State:", record.state.as_ref().map(ToString::to_string).unwrap_or_default());
     lines.add("Mock outputs:", record.mocks.join(", "));
     if let Some(plan) = &record.plan {
         lines.add(
             "Plan:",
             plan.sha256.as_ref().map(|digest| format!("sha256:{digest}")).unwrap_or_default(),
         );
-        if record.action.as_deref() == Some("apply") {
+        // Of the attempts of a destroy, that of the plan has a binding.
+        let is_apply = match record.action.as_deref() {
+            Some("apply") => true,
+            Some("destroy") => !record.bound,
+            _ => false,
+        };
+        if is_apply {
             let attempt = plan.attempt.map(|attempt| format!("/{attempt}")).unwrap_or_default();
             let made_by = plan.run.as_ref().map(|run| format!("{run}{attempt}"));
             lines.add("Planned by:", made_by.unwrap_or_default());

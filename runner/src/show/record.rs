@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::basis::place::PlanPlace;
 use crate::process::text::one_line;
-use crate::report::{Counts, EarlierApply};
+use crate::report::{Counts, EarlierApply, StateReport};
 use crate::run::artifacts::{APPLIED, LEDGER, MAX_REPORT, REPORT, other};
 use crate::show::terminal::colours::Style;
 use crate::show::terminal::table::Cell;
@@ -47,6 +47,8 @@ pub(super) struct Record {
     pub(super) bound: bool,
     pub(super) applied: Option<String>,
     pub(super) applied_before: Option<EarlierApply>,
+    #[serde(deserialize_with = "object")]
+    pub(super) state: Option<StateReport>,
     pub(super) started: Option<Timestamp>,
     #[serde(deserialize_with = "list")]
     pub(super) steps: Vec<Step>,

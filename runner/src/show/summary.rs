@@ -140,6 +140,9 @@ fn title(facts: &Facts<'_>) -> String {
     let report = facts.report;
     let counts = report.plan.as_ref().and_then(|plan| plan.counts);
     let result = match (report.outcome, counts) {
+        (Outcome::NoChanges, _) if report.state.as_ref().is_some_and(|state| state.empty) => {
+            "there is nothing to destroy".to_owned()
+        }
         (Outcome::NoChanges, _) => "no changes".to_owned(),
         (Outcome::Changes, Some(counts)) if counts == Counts::default() => {
             "changes of outputs or the state, but of no resource".to_owned()
@@ -166,6 +169,7 @@ fn title(facts: &Facts<'_>) -> String {
     let action = match &*report.action {
         "plan" => "Plan",
         "apply" => "Apply",
+        "destroy" => "Destroy",
         _ => "Run",
     };
     let layer = facts.run.map(|run| inline(&format!("{}/{}", run.namespace, run.layer)));
@@ -187,7 +191,8 @@ fn details(facts: &Facts<'_>) -> String {
     details.extend(report.revision.iter().map(|revision| format!("revision {}", code(revision))));
     if let Some(plan) = &report.plan {
         let attempt = plan.attempt.map(|attempt| format!("/{attempt}")).unwrap_or_default();
-        let made_by = plan.run.as_ref().filter(|_| report.action == "apply");
+        let is_applied = report.action == "apply" || report.applied.is_some();
+        let made_by = plan.run.as_ref().filter(|_| is_applied);
         let made_by = made_by.map(|run| format!("{} ", code(&format!("{run}{attempt}"))));
         let digest = code(&format!("sha256:{}", plan.sha256));
         details.push(format!("plan {}{digest}", made_by.unwrap_or_default()));

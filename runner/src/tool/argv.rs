@@ -41,6 +41,8 @@ pub(crate) struct PlanOptions {
     pub(crate) targets: Vec<String>,
     pub(crate) replaces: Vec<String>,
     pub(crate) args: Vec<String>,
+    /// Whether the plan destroys everything.
+    pub(crate) destroy: bool,
 }
 
 impl PlanOptions {
@@ -71,6 +73,7 @@ impl PlanOptions {
     }
 
     fn append_to(&self, args: &mut Vec<OsString>) {
+        args.extend(self.destroy.then(|| "-destroy".into()));
         args.extend(self.variables.iter().map(|variable| match variable {
             Variable::File(file) => joined("-var-file=", file.as_ref()),
             Variable::Value(value) => joined("-var=", value.as_ref()),

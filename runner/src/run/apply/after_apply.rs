@@ -128,7 +128,7 @@ impl Run<'_> {
     }
 
     /// The records that earlier runs of the layer have kept, as far as they can be read.
-    fn kept_records(&self) -> Vec<KeptRecord> {
+    pub(in crate::run) fn kept_records(&self) -> Vec<KeptRecord> {
         self.kept_files().into_iter().filter_map(Result::ok).collect()
     }
 
@@ -209,11 +209,14 @@ impl Run<'_> {
         let line = format!("{which} has applied this: nothing is applied again{at}");
         tracing::info!("{line}");
         self.log.line(&line)?;
-        let mut sum = record.sum;
+        let mut sum = record.sum.clone();
         if sum.is_none() {
             sum = self.sum_of(from, record.applied.parse().ok()).await?;
         }
-        Box::pin(self.finish_apply(sum, None)).await
+        if self.job.action.destroys() {
+            self.copy_final_state(&record).await;
+        }
+        Box::pin(self.finish_apply(sum, None, None)).await
     }
 
     /// The digest of an applied plan, for the annotation `apply-sum`.
@@ -232,10 +235,14 @@ impl Run<'_> {
     }
 
     /// Records the apply that the tool has just made, and does the other steps.
-    pub(super) async fn record_apply(&mut self, sum: Option<String>) -> Result<(), RunError> {
+    pub(super) async fn record_apply(
+        &mut self,
+        sum: Option<String>,
+        prepared: Option<&Prepared>,
+    ) -> Result<(), RunError> {
         let record = self.applied_record(sum.clone());
         self.report.applied = Some(record.applied.clone());
-        Box::pin(self.finish_apply(sum, Some(record))).await
+        Box::pin(self.finish_apply(sum, Some(record), prepared)).await
     }
 
     fn applied_record(&self, sum: Option<String>) -> AppliedRecord {
@@ -260,11 +267,12 @@ impl Run<'_> {
     }
 
     /// Does the steps after an apply. `sum` is the value for `apply-sum`; `record` is that of an apply that this run has
-    /// made.
+    /// made, `prepared` that with which it was made, if the state is read again.
     async fn finish_apply(
         &mut self,
         sum: Option<String>,
         record: Option<AppliedRecord>,
+        prepared: Option<&Prepared>,
     ) -> Result<(), RunError> {
         self.report.outcome = Outcome::Applied;
         self.report.exit = 0;
@@ -288,9 +296,14 @@ impl Run<'_> {
         };
         let revision = self.report.revision.as_deref();
         let annotations = layer::apply_annotations(Timestamp::now(), sum.as_deref(), revision);
-        failed.unannotated = self.annotate_applied(&annotations, &budget).await.err();
+        if !self.job.action.destroys() {
+            failed.unannotated = self.annotate_applied(&annotations, &budget).await.err();
+        }
         Box::pin(self.store_applied(&mut failed, &budget)).await;
         self.keep_lost(&failed, unsent.as_mut());
+        if let Some(prepared) = prepared.filter(|_| self.job.action.destroys()) {
+            Box::pin(self.record_final_state(prepared)).await;
+        }
 
         // `run.json` contains the result so far. Its own upload may still fail.
         self.conclude(&failed, &annotations, recorded, unsent.as_ref());

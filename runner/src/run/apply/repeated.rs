@@ -220,6 +220,7 @@ impl Run<'_> {
         };
         let as_it_was = "repeat the old one as it was, with";
         let old = match (&self.job.action, &record.plan) {
+            (Action::Destroy(_), Some(plan)) => format!("{as_it_was} --approve {}", plan.sha256),
             (Action::Apply(Apply::Unplanned(_)), _) => {
                 "apply it under this name with --again".to_owned()
             }

@@ -34,6 +34,15 @@ impl Artifacts {
         Ok(stored(&self.client, &self.run, self.attempt).await?.unwrap_or_else(new))
     }
 
+    /// The ledger of an attempt of a run of the layer.
+    pub(super) async fn ledger_of(
+        &self,
+        run: &Name,
+        attempt: Attempt,
+    ) -> Result<Option<Ledger>, ClientError> {
+        stored(&self.client, &self.sibling(run), attempt).await
+    }
+
     /// The ledgers of the latest runs of the layer.
     pub(crate) async fn ledgers_of_layer(&self) -> Result<Vec<Ledger>, ClientError> {
         let RunKey { namespace, layer, .. } = &self.run;

@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use datastore_api::key::AttemptFiles;
-use datastore_api::{ClientError, File, Name, PlanFormat, RunKey};
+use datastore_api::{ClientError, File, Name, PlanFormat, RunKey, Sha256};
 use futures::future::try_join_all;
 
 use crate::basis::binding::{Binding, BindingError, VerifyKey};
 use crate::basis::place::PlanPlace;
-use crate::report::PlanTimes;
+use crate::report::{PlanRecord, PlanTimes};
 use crate::run::artifacts::plans::failed_attempt;
 use crate::run::artifacts::{Artifacts, Defect, StoredPlan};
 
@@ -24,6 +24,8 @@ pub(crate) struct Wanted<'a> {
     pub(crate) source: Option<&'a Path>,
     /// The key of its signature.
     pub(crate) key: Option<&'a VerifyKey>,
+    /// The digest of a plan of `runner destroy` that was approved. Without it, such plans are skipped.
+    pub(crate) approved: Option<Sha256>,
 }
 
 /// The result of a search for a layer's newest plan.
@@ -56,7 +58,13 @@ pub(crate) enum NewestPlan {
 enum Examined {
     Usable(PlanTimes),
     Unfinished,
-    Elsewhere { place: String },
+    /// It destroys everything, and needs its approval.
+    Destroys,
+    /// Its digest is not the approved one.
+    NotApproved,
+    Elsewhere {
+        place: String,
+    },
     Defective(Defect),
     Untrusted(BindingError),
 }
@@ -120,7 +128,8 @@ impl Artifacts {
         runs: &[Name],
         wanted: Wanted<'_>,
     ) -> Result<Option<String>, ClientError> {
-        if newest.planned.is_none() {
+        // An approved plan is known by its digest.
+        if newest.planned.is_none() || wanted.approved.is_some() {
             return Ok(None);
         }
         let compared = COMPARING_REQUESTS / if wanted.key.is_some() { 3 } else { 2 };
@@ -166,6 +175,10 @@ impl Artifacts {
                     tracing::info!("skipping {plan}: its run did not finish");
                     later = later.or(plan.attempt);
                 }
+                Examined::Destroys => tracing::warn!(
+                    "skipping {plan}: it destroys everything; `runner destroy --approve` applies it"
+                ),
+                Examined::NotApproved => {}
                 Examined::Elsewhere { place } => {
                     tracing::info!("skipping {plan}: it was made for another place ({place})");
                     other.get_or_insert_with(|| (plan.to_string(), place));
@@ -190,9 +203,17 @@ impl Artifacts {
         let name = plan.to_string();
         let binding = match self.binding_for(plan, wanted.key).await? {
             Ok(binding) => binding,
+            Err(_) if wanted.approved.is_some() && plan.sha256() != wanted.approved => {
+                return Ok(Examined::NotApproved);
+            }
             Err(error) => return Ok(Examined::Untrusted(error)),
         };
         let is_signed = wanted.key.is_some() && binding.is_some();
+        let bound = binding.as_ref().filter(|_| is_signed || plan.record.is_none());
+        let digest = bound.map(|binding| binding.plan).or_else(|| plan.sha256());
+        if wanted.approved.is_some() && digest != wanted.approved {
+            return Ok(Examined::NotApproved);
+        }
         if !is_signed && plan.defect.is_none() {
             if !plan.is_finished() {
                 return Ok(Examined::Unfinished);
@@ -206,6 +227,9 @@ impl Artifacts {
             Some(binding) => Some(binding.record(None)),
             None => plan.record.clone(),
         };
+        if wanted.approved.is_none() && record.as_ref().is_some_and(PlanRecord::destroys) {
+            return Ok(Examined::Destroys);
+        }
         if let Some(record) = record.filter(|record| !record.is_of(wanted.place, wanted.source)) {
             return Ok(Examined::Elsewhere { place: record.shown_place() });
         }

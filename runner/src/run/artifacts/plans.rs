@@ -41,6 +41,11 @@ impl StoredPlan {
     pub(super) fn is_finished(&self) -> bool {
         self.record.as_ref().is_some_and(PlanRecord::is_finished)
     }
+
+    /// Its digest, by its `run.json`.
+    pub(super) fn sha256(&self) -> Option<Sha256> {
+        Some(self.record.as_ref()?.plan.as_ref()?.sha256)
+    }
 }
 
 impl fmt::Display for StoredPlan {

@@ -33,7 +33,7 @@ impl Run<'_> {
     /// The renderings of the plan that this run has made or applied, as far as they are available.
     pub(crate) async fn renderings(&self) -> Renderings {
         let report = &self.report;
-        let has_planned = report.action == "plan" && report.plan.is_some();
+        let has_planned = !self.job.action.is_apply() && report.plan.is_some();
         let has_applied = report.outcome == Outcome::Applied && report.applied_before.is_none();
         if has_applied && report.plan.is_none() {
             return Renderings { log: Some(self.log.path().to_owned()), ..Renderings::default() };

@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use crate::basis::plan_file;
 use crate::cli::PreflightMode;
-use crate::order::job::{Action, Apply};
+use crate::order::job::Apply;
 use crate::run::artifacts::{MAX_REPORT, REPORT};
 use crate::run::error::RunError;
 use crate::run::prepare::Prepared;
@@ -104,11 +104,10 @@ impl Run<'_> {
     fn is_targeted(&self, tool: ToolName) -> bool {
         let options = &self.job.options;
         let variables = ["TF_CLI_ARGS", "TF_CLI_ARGS_plan", "TF_CLI_ARGS_apply"];
-        let is_stored = matches!(
-            self.job.action,
-            Action::Apply(Apply::Run(_) | Apply::Newest | Apply::File(_))
-        );
-        !options.targets.is_empty()
+        let from = self.job.action.apply();
+        let is_stored = from.is_some_and(|from| !matches!(from, Apply::Unplanned(_)));
+        options.destroy
+            || !options.targets.is_empty()
             || options.args.iter().any(|arg| is_target(arg))
             || ["-target", "-exclude", "-destroy", "-refresh-only"]
                 .iter()

@@ -10,7 +10,6 @@ use datastore_api::{Sha256, chain};
 use fs_err as fs;
 
 use crate::basis::backend::Backend;
-use crate::order::job::Action;
 use crate::run::Run;
 use crate::run::error::RunError;
 use crate::run::prepare::Prepared;
@@ -45,7 +44,7 @@ impl Run<'_> {
             return self.check_missing();
         };
         let is_own = found.in_code && workspace.own.is_some() && !self.job.burrito;
-        let is_apply = matches!(self.job.action, Action::Apply(_));
+        let is_apply = self.job.action.is_apply();
         if is_apply && found.copies.is_some() {
             tracing::info!("{}: it is compared with the backend after init", found.unpushed);
             return self.check_missing();
@@ -290,7 +289,7 @@ impl Run<'_> {
             return Ok(());
         };
         state.source = self.other_source(state.source.as_ref());
-        if matches!(self.job.action, Action::Apply(_)) {
+        if self.job.action.is_apply() {
             return Err(RunError::MissingState(state));
         }
         tracing::warn!("{state}: an apply is refused: {}", state.hint());
@@ -306,7 +305,7 @@ impl Run<'_> {
     /// Refuses an apply because a directory cannot be read. A plan warns.
     fn unreadable(&self, cause: io::Error) -> Result<(), RunError> {
         let error = RunError::UnreadableDirectory(cause);
-        if matches!(self.job.action, Action::Apply(_)) {
+        if self.job.action.is_apply() {
             return Err(error);
         }
         tracing::warn!("{}", chain(&error));

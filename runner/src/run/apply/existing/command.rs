@@ -6,7 +6,6 @@ use std::io;
 
 use datastore_api::chain;
 
-use crate::order::job::Action;
 use crate::process::text::clean;
 use crate::report::ledger::{ImportState, Ledger, StateBefore};
 use crate::run::Run;
@@ -305,7 +304,7 @@ impl Run<'_> {
     /// An import stays in the state. What is applied without a review could delete the object: that is refused.
     fn leave_import(&self, ledger: &Ledger, names: String, why: String) -> Result<(), RunError> {
         let error = RunError::LeftImport { run: ledger.name(), names, why, is_working: false };
-        if matches!(self.job.action, Action::Apply(_)) && self.report.plan.is_none() {
+        if self.job.action.is_apply() && self.report.plan.is_none() {
             return Err(error);
         }
         tracing::warn!("{error}: if they are not to be there, run `terraform state rm ADDRESS`");

@@ -1,7 +1,6 @@
 //! Whether an apply may be tried again, and the options of the plan for its rest.
 
 use crate::basis::plan_file;
-use crate::order::job::{Action, Apply};
 use crate::report::{PlanReport, StateLock};
 use crate::run::Run;
 use crate::run::apply::remainder::done::Done;
@@ -52,7 +51,7 @@ impl Run<'_> {
             return Err("Burrito's datastore cannot store the plan for the rest".to_owned());
         }
         let args = match &self.binding {
-            _ if matches!(self.job.action, Action::Apply(Apply::File(_))) => self
+            _ if self.job.action.plan_in_file().is_some() => self
                 .arguments_beside()
                 .ok_or_else(|| "the options of the plan are not recorded beside it".to_owned())?,
             Some(binding) => binding.arguments().to_vec(),
@@ -68,8 +67,7 @@ impl Run<'_> {
 impl Run<'_> {
     /// The arguments of the plan in a file, by the record beside it.
     fn arguments_beside(&self) -> Option<Vec<String>> {
-        let Action::Apply(Apply::File(plan)) = &self.job.action else { return None };
-        let record = plan_file::record(plan).ok()??;
+        let record = plan_file::record(self.job.action.plan_in_file()?).ok()??;
         let is_of = |plan: &PlanReport| {
             self.report.plan.as_ref().is_some_and(|applied| applied.sha256 == plan.sha256)
         };
@@ -94,7 +92,7 @@ fn check(args: &[String]) -> Result<(), String> {
 
 /// The options without the replacements that were made: another plan would make them again.
 fn without_done(options: PlanOptions, done: &Done) -> PlanOptions {
-    let PlanOptions { variables, targets, mut replaces, args } = options;
+    let PlanOptions { variables, targets, mut replaces, args, destroy } = options;
     replaces.retain(|address| !done.created.contains(address));
     let (mut left, mut given) = (Vec::new(), args.into_iter());
     while let Some(arg) = given.next() {
@@ -107,7 +105,7 @@ fn without_done(options: PlanOptions, done: &Done) -> PlanOptions {
             left.extend(next);
         }
     }
-    PlanOptions { variables, targets, replaces, args: left }
+    PlanOptions { variables, targets, replaces, args: left, destroy }
 }
 
 #[cfg(test)]

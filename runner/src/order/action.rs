@@ -1,0 +1,112 @@
+//! What a run does: plan, apply, or destroy.
+
+use std::path::{Path, PathBuf};
+
+use datastore_api::Sha256;
+
+use crate::cli::PlanName;
+use crate::report::{DESTROY, Outcome, PLAN};
+
+/// Plan, apply, or destroy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    Plan {
+        /// Whether pending changes have the exit code 2.
+        detailed_exitcode: bool,
+    },
+    Apply(Apply),
+    Destroy(Destroy),
+}
+
+/// Which plan is applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Apply {
+    /// The stored one of this run.
+    Run(PlanName),
+    /// The stored one of the newest run that has one.
+    Newest,
+    /// The one in this file.
+    File(PathBuf),
+    /// None: the tool plans and applies in one step. Burrito's controllers name a plan all the same; its digest becomes
+    /// the annotation `apply-sum`.
+    Unplanned(Option<PlanName>),
+}
+
+/// The two parts of a destroy. With `--auto-approve` one command runs both, as two attempts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Destroy {
+    /// Make a plan that destroys everything, and store it.
+    Plan {
+        /// Whether it is applied at once.
+        approved: bool,
+    },
+    /// Apply the approved plan.
+    Apply {
+        /// Where it is; the newest is the newest one with this digest.
+        from: Apply,
+        /// The digest that was approved.
+        approved: Sha256,
+    },
+}
+
+/// The exit code of a plan that waits for its approval.
+const NOT_APPROVED: u8 = 3;
+
+impl Action {
+    /// The exit code of an action that succeeded.
+    pub(crate) fn success_code(&self, outcome: Outcome) -> u8 {
+        match (self, outcome) {
+            (Self::Plan { detailed_exitcode: true }, Outcome::Changes) => 2,
+            (Self::Destroy(Destroy::Plan { approved: false }), Outcome::Changes) => NOT_APPROVED,
+            _ => 0,
+        }
+    }
+
+    /// `plan`, `apply` or `destroy`, as in run names, results and messages.
+    pub(crate) fn as_str(&self) -> &'static str {
+        match self {
+            Self::Plan { .. } => PLAN,
+            Self::Apply(_) => "apply",
+            Self::Destroy(_) => DESTROY,
+        }
+    }
+
+    /// What is applied, unless a plan is made and stored.
+    pub(crate) fn apply(&self) -> Option<&Apply> {
+        match self {
+            Self::Apply(from) | Self::Destroy(Destroy::Apply { from, .. }) => Some(from),
+            Self::Plan { .. } | Self::Destroy(Destroy::Plan { .. }) => None,
+        }
+    }
+
+    /// Whether something is applied.
+    pub(crate) fn is_apply(&self) -> bool {
+        self.apply().is_some()
+    }
+
+    /// The file with the plan that is applied.
+    pub(crate) fn plan_in_file(&self) -> Option<&Path> {
+        match self.apply() {
+            Some(Apply::File(path)) => Some(path),
+            _ => None,
+        }
+    }
+
+    /// Whether everything is to be destroyed.
+    pub(crate) fn destroys(&self) -> bool {
+        matches!(self, Self::Destroy(_))
+    }
+
+    /// Whether the plan is applied by the same command.
+    pub(crate) fn goes_on(&self) -> bool {
+        *self == Self::Destroy(Destroy::Plan { approved: true })
+    }
+
+    /// The digest that was approved.
+    pub(crate) fn approved(&self) -> Option<Sha256> {
+        match self {
+            Self::Destroy(Destroy::Apply { approved, .. }) => Some(*approved),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The action `destroy`: what is known of the state before its plan, and after its apply. It is planned and
+//! applied as any other plan.
+
+use std::path::{Path, PathBuf};
+
+use datastore_api::client::{StateOrigin, Upload};
+use datastore_api::state::{DEFAULT_WORKSPACE, StateKey};
+use datastore_api::{Attempt, Sha256, chain};
+use fs_err as fs;
+use reqwest::StatusCode;
+
+use crate::basis::backend::Backend;
+use crate::basis::local_state::Initialized;
+use crate::report::{AppliedRecord, Outcome, StateReport};
+use crate::run::Run;
+use crate::run::error::{AbsentState, RunError};
+use crate::run::prepare::Prepared;
+use crate::run::unsent;
+use crate::source::regular::unless_missing;
+use crate::source::states::ERRORED;
+
+/// The file for a plan that is applied at once and stored nowhere, in the private directory.
+const APPROVED: &str = "approved.bin";
+
+/// A plan of this command that is applied by its second part.
+#[derive(Debug)]
+pub(crate) struct PlannedDestroy {
+    pub(crate) sha256: Sha256,
+    pub(crate) attempt: Attempt,
+    /// Where it is without a datastore.
+    pub(crate) file: PathBuf,
+}
+
+impl Run<'_> {
+    /// Reads the state before it is planned to destroy what it has. Returns whether that is nothing.
+    pub(super) async fn is_destroyed(&mut self, prepared: &Prepared) -> Result<bool, RunError> {
+        let state = self.read_state(prepared, false).await?;
+        if !state.exists() {
+            self.check_never_applied(prepared).await?;
+        }
+        let is_empty = state.empty;
+        let line =
+            if is_empty { format!("{state}: nothing is destroyed") } else { state.to_string() };
+        tracing::info!("{line}");
+        self.log.line(&line)?;
+        self.report.state = Some(state);
+        Ok(is_empty)
+    }
+
+    /// Ends a run that has nothing to destroy. Its report and log are stored.
+    pub(super) async fn record_destroyed(&mut self) -> Result<(), RunError> {
+        self.signals.dismiss_guard();
+        (self.report.outcome, self.report.exit) = (Outcome::NoChanges, 0);
+        let Some(artifacts) = &self.artifacts else { return Ok(()) };
+        self.mask_log().await;
+        let stored = async {
+            artifacts.put_log(self.log.path()).await?;
+            artifacts.put_report(&self.report).await
+        };
+        let stored = self.signals.within(self.upload_grace(), stored).await;
+        Ok(stored.map_err(RunError::Stopped)??)
+    }
+
+    /// Reads the state by the tool, whatever its backend is. `is_final`: it is kept in the datastore, too.
+    async fn read_state(
+        &mut self,
+        prepared: &Prepared,
+        is_final: bool,
+    ) -> Result<StateReport, RunError> {
+        let file = self.scratch.join("state");
+        let program = prepared.tool().state_pull();
+        self.step_into_with_retries("state pull", &program, &file).await?;
+        let read = fs::File::open(&file).and_then(StateReport::read);
+        if is_final && read.as_ref().is_ok_and(StateReport::exists) {
+            self.store_final_state(prepared, &file).await;
+        }
+        // It is as secret as a state.
+        unless_missing(fs::remove_file(&file))?;
+        read.map_err(RunError::UnreadableState)
+    }
+
+    /// Refuses to take a state that does not exist for one that never existed.
+    async fn check_never_applied(&self, prepared: &Prepared) -> Result<(), RunError> {
+        let (state_home, run) = (self.environment.state_home.as_deref(), &self.job.run);
+        if let Some(kept) = unsent::states(state_home, run).into_iter().next() {
+            return Err(AbsentState::Kept(kept.file).into());
+        }
+        if let Some(kept) = self.kept_records().into_iter().next() {
+            return Err(AbsentState::Applied(kept.record.applied_by().to_string()).into());
+        }
+        let Some(artifacts) = &self.artifacts else { return self.check_fresh(prepared) };
+        let last = self.signals.or(artifacts.last_apply()).await.map_err(RunError::Stopped)??;
+        last.map_or(Ok(()), |run| Err(AbsentState::Applied(run).into()))
+    }
+
+    /// Without a datastore, only a directory that stays shows whether it had a local state.
+    fn check_fresh(&self, prepared: &Prepared) -> Result<(), RunError> {
+        let workspace = &prepared.workspace;
+        let stays = workspace.own.is_none() || workspace.kept;
+        let is_local = self.report.backend.as_ref().and_then(Backend::state_file).is_some();
+        let module = Initialized {
+            dir: &workspace.dir,
+            data: self.environment.tf_data_dir.as_deref(),
+            workspace: self.environment.tf_workspace.as_deref(),
+        };
+        let Some(file) = module.state_file()?.filter(|_| stays && is_local) else {
+            return Err(AbsentState::Unknown.into());
+        };
+        let file = workspace.dir.join(file);
+        let mut backup = file.clone().into_os_string();
+        backup.push(".backup");
+        for (left, error) in [
+            (PathBuf::from(backup), AbsentState::Backup as fn(PathBuf) -> AbsentState),
+            (workspace.dir.join(ERRORED), AbsentState::Kept),
+        ] {
+            if fs::exists(&left)? {
+                return Err(error(left).into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the state after the apply. What fails here is a warning: everything is done.
+    pub(in crate::run) async fn record_final_state(&mut self, prepared: &Prepared) {
+        match self.read_state(prepared, true).await {
+            Ok(state) => {
+                tracing::info!("{state} now");
+                self.report.state = Some(state);
+            }
+            Err(error) => tracing::warn!(
+                "applied, but the state could not be read, so it is not known whether it is empty: {}",
+                chain(&error)
+            ),
+        }
+    }
+
+    /// Takes over what the attempt has reported that has applied the same plan before.
+    pub(in crate::run) async fn copy_final_state(&mut self, record: &AppliedRecord) {
+        let Some(artifacts) = &self.artifacts else { return };
+        match self.signals.or(artifacts.state_after(record)).await {
+            Ok(Ok(state)) => self.report.state = state,
+            Ok(Err(error)) => {
+                tracing::warn!("whether the state is empty is not known: {}", chain(&error));
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Keeps the final state in the datastore, beside its backend. A datastore need not take states, and a token need not
+    /// have the right to them.
+    async fn store_final_state(&self, prepared: &Prepared, file: &Path) {
+        let Some(artifacts) = &self.artifacts else { return };
+        let stored = async {
+            let workspace = self.job.place.workspace.as_deref().unwrap_or(DEFAULT_WORKSPACE);
+            let Ok(workspace) = workspace.parse() else { return Ok(()) };
+            let (namespace, layer) = (self.job.run.namespace.clone(), self.job.run.layer.clone());
+            let key = StateKey { namespace, layer, workspace };
+            let origin = StateOrigin {
+                run: Some(format!("{}/{}", self.job.run.run, artifacts.attempt())),
+                tool: Some(prepared.layer_tool()),
+                ..StateOrigin::default()
+            };
+            artifacts.client().put_snapshot(&key, &origin, &Upload::file(file).await?).await
+        };
+        match self.signals.within(self.upload_grace(), stored).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error))
+                if matches!(
+                    error.status(),
+                    Some(StatusCode::FORBIDDEN | StatusCode::NOT_FOUND)
+                ) =>
+            {
+                tracing::debug!(
+                    "the datastore keeps no copy of the final state: {}",
+                    chain(&error)
+                );
+            }
+            Ok(Err(error)) => {
+                tracing::warn!("the datastore has no copy of the final state: {}", chain(&error));
+            }
+            Err(_) => tracing::warn!("the datastore has no copy of the final state: stopped"),
+        }
+    }
+
+    /// The plan that this run has made, if the same command applies it.
+    pub(crate) fn planned_destroy(&self) -> Option<PlannedDestroy> {
+        let plan = self.report.plan.as_ref()?;
+        let goes_on = self.job.action.goes_on() && self.report.outcome == Outcome::Changes;
+        goes_on.then(|| PlannedDestroy {
+            sha256: plan.sha256,
+            attempt: self.attempt().unwrap_or_default(),
+            file: self.exported_plan().unwrap_or_default(),
+        })
+    }
+
+    /// The file that the plan is written to, if there is no datastore.
+    pub(super) fn exported_plan(&self) -> Option<PathBuf> {
+        let is_private = self.job.action.goes_on() && self.job.datastore.is_none();
+        self.job.plan_file.clone().or_else(|| is_private.then(|| self.scratch.join(APPROVED)))
+    }
+}
