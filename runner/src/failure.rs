@@ -22,7 +22,7 @@ use crate::process::Stop;
 use crate::process::redact::Redaction;
 use crate::report::{Outcome, Report};
 use crate::run::artifacts::OpenError;
-use crate::run::error::{AppliedError, RunError};
+use crate::run::error::{AppliedError, LayerToolError, RunError};
 use crate::run::step::found_lock::FoundLock;
 use crate::source::scratch::ScratchError;
 use crate::source::snapshot::SnapshotError;
@@ -246,6 +246,7 @@ impl From<&RunError> for Failure {
             }
             RunError::Unpushed(unpushed) => Self::of_config(error, &unpushed.hint()),
             RunError::MissingState(lost) => Self::of_config(error, &lost.hint()),
+            RunError::LayerTool(cause) => Self::of_layer_tool(error, cause),
             RunError::LocalState(_)
             | RunError::PlannedState(_)
             | RunError::AbsentState(_)
@@ -277,6 +278,18 @@ impl Failure {
         let next = next.as_deref().unwrap_or(PLAN_AGAIN);
         let hint = Some(format!("what was applied is in the state; {next}"));
         Self { message: chain(error), hint, ..failure }
+    }
+
+    /// Another tool than that of the layer.
+    fn of_layer_tool(error: &RunError, cause: &LayerToolError) -> Self {
+        let (LayerToolError::Other { theirs, .. } | LayerToolError::Older { theirs, .. }) = cause;
+        let (name, version) = theirs.split_once(' ').unwrap_or((theirs, "VERSION"));
+        Self::of_config(
+            error,
+            &format!(
+                "the tool was not started; use it: --tool {name} --tool-version {version}, or a later version"
+            ),
+        )
     }
 
     /// A step after an apply failed.

@@ -6,12 +6,11 @@
 
 mod apply;
 pub(crate) mod artifacts;
-mod describe;
 pub(crate) mod error;
 pub(crate) mod failed;
 pub(crate) mod lease;
-mod plan;
-pub(crate) mod plan_summary;
+mod migrate;
+pub(crate) mod plan;
 mod prepare;
 mod push;
 mod snapshot;
@@ -24,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use datastore_api::RunKey;
-use datastore_api::state::StateKey;
+use datastore_api::state::{LayerTool, StateKey};
 use jiff::Timestamp;
 
 use crate::basis::binding::Binding;
@@ -138,6 +137,8 @@ pub(crate) struct Run<'a> {
     planned_state: Option<StateVersion>,
     /// The killed applies of the same layer, directory or state that the lock files of an apply name.
     killed: Vec<KilledApply>,
+    /// The tool that works with the states of the layer, as the datastore has it.
+    layer_tool: Option<LayerTool>,
     /// Whether the apply has left a state that the datastore does not have.
     has_unstored_state: bool,
     /// The state of `--state-in`. Set before the code is checked out.
@@ -183,6 +184,7 @@ impl<'a> Run<'a> {
             has_cut_output: false,
             planned_state: None,
             killed: Vec::new(),
+            layer_tool: None,
             has_unstored_state: false,
             state_in: None,
             unwritten: None,

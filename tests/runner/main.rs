@@ -32,6 +32,11 @@ mod destroy {
     mod state;
 }
 
+/// The tool of a layer.
+mod migrate {
+    mod layer_tool;
+}
+
 /// Steps that fail.
 mod failure {
     pub(crate) mod apply_retries;

@@ -94,7 +94,8 @@ impl Job {
         burrito: bool,
         environment: &Environment,
     ) -> Result<Self, JobError> {
-        let DestroyArgs { run, approve, auto_approve, allow_mocks } = args;
+        let DestroyArgs { run, approve, auto_approve, allow_mocks, lease } = args;
+        let break_stale_lock = lease.break_stale_lock;
         if !run.replace.is_empty() {
             return Err(JobError::Usage(
                 "--replace creates objects again, and `runner destroy` creates none: leave it out"
@@ -124,7 +125,7 @@ impl Job {
         let destroy = !action.is_apply();
         let mut job = Self::new(run, burrito, false, environment, |_| Ok(action)).await?;
         job.options.destroy = destroy;
-        Ok(Self { allow_mocks, strict: true, ..job })
+        Ok(Self { allow_mocks, strict: true, break_stale_lock, ..job })
     }
 
     async fn new(

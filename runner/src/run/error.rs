@@ -13,7 +13,7 @@ use crate::release::ReleaseError;
 use crate::run::apply::remainder::differences::Differences;
 use crate::run::artifacts::OpenError;
 use crate::run::lease::error::LeaseError;
-use crate::run::plan_summary::PlanError;
+use crate::run::plan::summary::PlanError;
 use crate::run::push::{ErroredState, MissingState, Unpushed, UnwrittenState};
 use crate::run::step::found_lock::FoundLock;
 use crate::run::step::limits::TimedOut;
@@ -125,6 +125,8 @@ pub(crate) enum RunError {
     #[error("{0}")]
     MissingState(MissingState),
     #[error(transparent)]
+    LayerTool(#[from] LayerToolError),
+    #[error(transparent)]
     AbsentState(#[from] AbsentState),
     #[error("the state cannot be read")]
     UnreadableState(#[source] std::io::Error),
@@ -230,6 +232,17 @@ impl RunError {
                 | Self::TimedOut { .. }
         )
     }
+}
+
+/// The run would work with the states of its layer with another tool than the recorded one.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LayerToolError {
+    #[error("the states of {layer} belong to {theirs}, and this run would use {ours}")]
+    Other { layer: String, theirs: String, ours: String },
+    #[error(
+        "the states of {layer} were written by {theirs}, and this run would use the older {ours}"
+    )]
+    Older { layer: String, theirs: String, ours: String },
 }
 
 /// Why it is not known that there is nothing to destroy.

@@ -2,6 +2,7 @@
 
 pub(crate) mod destroy;
 pub(crate) mod renderings;
+pub(crate) mod summary;
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -20,10 +21,10 @@ use crate::order::layer;
 use crate::process::private_file;
 use crate::report::{Outcome, PlanReport};
 use crate::run::artifacts::{Artifacts, Entry, OpenError};
-use crate::run::describe::Before;
 use crate::run::error::RunError;
-use crate::run::plan_summary::Summary;
+use crate::run::plan::summary::Summary;
 use crate::run::prepare::Prepared;
+use crate::run::prepare::describe::Before;
 use crate::run::snapshot::{Packed, SnapshotSource};
 use crate::run::{PLAN_FILE, Run, open_artifacts};
 use crate::source::checkout::source_id::SourceId;

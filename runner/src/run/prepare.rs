@@ -1,5 +1,6 @@
 //! What both actions need before the tool can plan or apply: the code, the tool, its variables, and init.
 
+pub(super) mod describe;
 mod preflight;
 pub(super) mod secrets;
 mod state_in;
@@ -124,6 +125,7 @@ impl Run<'_> {
         {
             binding.check_tools(&choice.name(), &installed, terragrunt.as_ref())?;
         }
+        self.check_layer_tool(&installed).await?;
         let program = terragrunt.as_ref().unwrap_or(&installed).tool.to_string();
         self.warn_of_other_code();
         self.check_unpushed(&workspace, &program).await?;

@@ -16,7 +16,7 @@ use fs_err as fs;
 use crate::process::redact::Redaction;
 use crate::report::{Counts, Outcome, Report};
 use crate::run::Renderings;
-use crate::run::plan_summary::{ChangesOf, read_into};
+use crate::run::plan::summary::{ChangesOf, read_into};
 use crate::show::summary::markdown::{block, code, cut_block, inline};
 use crate::show::summary::rows::Rows;
 

@@ -301,8 +301,8 @@ impl Run<'_> {
         }
         Box::pin(self.store_applied(&mut failed, &budget)).await;
         self.keep_lost(&failed, unsent.as_mut());
-        if let Some(prepared) = prepared.filter(|_| self.job.action.destroys()) {
-            Box::pin(self.record_final_state(prepared)).await;
+        if let Some(prepared) = prepared {
+            Box::pin(self.conclude_states(prepared)).await;
         }
 
         // `run.json` contains the result so far. Its own upload may still fail.
@@ -334,6 +334,14 @@ impl Run<'_> {
             }
             Some(error) => Err(error),
             None => Ok(()),
+        }
+    }
+
+    /// Records which version of the tool has written the state, and after a destroy what that has.
+    async fn conclude_states(&mut self, prepared: &Prepared) {
+        self.raise_layer_tool(&prepared.installed).await;
+        if self.job.action.destroys() {
+            self.record_final_state(prepared).await;
         }
     }
 

@@ -35,7 +35,7 @@ use crate::report::Counts;
 use crate::run::apply::remainder::compare::compare;
 use crate::run::apply::remainder::done::Done;
 use crate::run::error::RunError;
-use crate::run::plan_summary::Summary;
+use crate::run::plan::summary::Summary;
 use crate::run::prepare::Prepared;
 use crate::run::{PLAN_FILE, Run};
 use crate::tool::argv::PlanOptions;

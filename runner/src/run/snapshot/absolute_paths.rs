@@ -9,7 +9,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::basis::plan_file;
-use crate::run::plan_summary::{Changed, ChangesOf, Collector, PlanError, read_into};
+use crate::run::plan::summary::{Changed, ChangesOf, Collector, PlanError, read_into};
 
 /// At most as many names are returned.
 const MAX_FOUND: usize = 20;

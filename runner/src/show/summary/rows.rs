@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde::de::IgnoredAny;
 
 use crate::process::redact::Redaction;
-use crate::run::plan_summary::{Changed, Collector};
+use crate::run::plan::summary::{Changed, Collector};
 use crate::show::summary::markdown::cell;
 
 /// No more bytes of rows are kept in memory.
@@ -106,7 +106,7 @@ fn action(changed: &Changed, redaction: &Redaction) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::plan_summary::{ChangesOf, read};
+    use crate::run::plan::summary::{ChangesOf, read};
 
     fn rows(json: &str) -> Rows {
         let ChangesOf { resources, outputs, .. } = read::<Rows>(json.as_bytes()).unwrap();

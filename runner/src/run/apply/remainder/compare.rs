@@ -12,7 +12,7 @@ use crate::run::apply::remainder::document::{Change, Changed, Prior, Visit, read
 use crate::run::apply::remainder::done::Done;
 use crate::run::apply::remainder::imported::{Creation, Imports, NOT_IMPORTED, missing};
 use crate::run::apply::remainder::planned::{Planned, attribute, digest, insensitive};
-use crate::run::plan_summary::PlanError;
+use crate::run::plan::summary::PlanError;
 
 /// Compares the output of `show -json` of two plans, of which the first was reviewed, and then partly applied by this run.
 /// Without differences the new plan is a remainder. Of both plans only digests are kept in memory.

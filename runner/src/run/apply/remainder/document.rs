@@ -11,7 +11,7 @@ use serde::de::{
 use serde_json::value::RawValue;
 
 use crate::run::apply::remainder::planned::Value;
-use crate::run::plan_summary::{PlanError, is_readable};
+use crate::run::plan::summary::{PlanError, is_readable};
 
 /// A change of a resource or an output.
 #[derive(Debug, Default, Deserialize)]

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use crate::run::apply::remainder::differences::Differences;
 use crate::run::apply::remainder::document::{Change, Changed, Visit, read};
 use crate::run::apply::remainder::planned::{self, attribute};
-use crate::run::plan_summary::PlanError;
+use crate::run::plan::summary::PlanError;
 
 /// One such object.
 #[derive(Clone, Debug, PartialEq, Eq)]

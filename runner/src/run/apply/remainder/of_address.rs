@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use crate::process::text::is_visible;
 use crate::run::apply::remainder::document::{Change, Changed, Visit, read};
 use crate::run::apply::remainder::planned::{Planned, attribute, elements};
-use crate::run::plan_summary::PlanError;
+use crate::run::plan::summary::PlanError;
 
 /// Whether two plans create the same object at an address: with the same planned values, of which one is the last part of
 /// this import ID. Without that the ID may depend on values that are unknown before an apply, and differ in each.

@@ -28,7 +28,7 @@ use crate::tool::terragrunt;
 
 /// Files that the configuration names, as they are before init.
 #[derive(Debug)]
-pub(super) struct Before {
+pub(in crate::run) struct Before {
     /// Those of a directory that stays, if no commit records what they are.
     named: Option<Listed>,
     outside: Option<Outside>,
@@ -37,7 +37,7 @@ pub(super) struct Before {
 impl Run<'_> {
     /// Records a digest of the files that the module reads, before init. An apply of another kind of source compares it. In a
     /// pod there is no other kind.
-    pub(super) fn record_code(&mut self, workspace: &Workspace) {
+    pub(in crate::run) fn record_code(&mut self, workspace: &Workspace) {
         if !self.job.pod {
             let digest = references::digest(&workspace.dir, &self.report.called_modules);
             self.report.code_sha256 = digest.map_err(|error| warn_of_unread_files(&error)).ok();
@@ -45,7 +45,7 @@ impl Run<'_> {
     }
 
     /// Lists the files that the configuration names, before init.
-    pub(super) async fn list_before(&self, workspace: &Workspace) -> Before {
+    pub(in crate::run) async fn list_before(&self, workspace: &Workspace) -> Before {
         let (dir, home) = (workspace.dir.clone(), self.environment.home.clone());
         let own = self.job.ignored_paths.clone();
         let outside = Outside::list(dir, Called::new(), home, own);
@@ -54,7 +54,7 @@ impl Run<'_> {
     }
 
     /// Adds the files of the modules of which only init knows, after init.
-    pub(super) async fn list_called(&mut self, before: &mut Before, workspace: &Workspace) {
+    pub(in crate::run) async fn list_called(&mut self, before: &mut Before, workspace: &Workspace) {
         let called = &self.report.called_modules;
         if called.is_empty() {
             return;
@@ -88,7 +88,7 @@ impl Run<'_> {
 
     /// Which of the files that the module names are not compared. `is_of_commit`: those that git tracks, unless git
     /// converts them, which may hide a change. `None`: this is asked for, and there is no git.
-    pub(super) async fn left_out(
+    pub(in crate::run) async fn left_out(
         &self,
         workspace: &Workspace,
         called: &Called,
@@ -120,7 +120,7 @@ impl Run<'_> {
 
     /// The files whose code differs from the commit in the source directory `dir`. Untracked ones count only if the module
     /// reads them, but with terragrunt, whose configuration may read any.
-    pub(super) async fn changed_code(
+    pub(in crate::run) async fn changed_code(
         &self,
         dir: &Path,
         is_terragrunt: bool,
@@ -148,7 +148,7 @@ impl Run<'_> {
 
     /// Records what is known after the plan: the backend, a state that was removed, files that the configuration names, and
     /// whether the plan has generated configuration.
-    pub(super) async fn describe_plan(
+    pub(in crate::run) async fn describe_plan(
         &mut self,
         prepared: &Prepared,
         plan: &Path,
@@ -190,7 +190,11 @@ impl Run<'_> {
 
     /// Records the dependencies for which terragrunt used mock outputs. It reads terragrunt's warnings in the log
     /// from the offset `before`.
-    pub(super) fn find_mocks(&mut self, prepared: &Prepared, before: u64) -> Result<(), RunError> {
+    pub(in crate::run) fn find_mocks(
+        &mut self,
+        prepared: &Prepared,
+        before: u64,
+    ) -> Result<(), RunError> {
         if prepared.terragrunt.is_none() {
             return Ok(());
         }
@@ -213,7 +217,7 @@ impl Run<'_> {
 
     /// Lists the modules that init has downloaded. `None` with terragrunt, which runs init during the plan and the apply,
     /// and if they cannot be read.
-    pub(super) async fn downloaded_modules(
+    pub(in crate::run) async fn downloaded_modules(
         &self,
         prepared: &Prepared,
     ) -> Result<Option<Downloaded>, RunError> {
@@ -229,7 +233,7 @@ impl Run<'_> {
 
     /// Records the modules that the code calls by a path which is not literal. Only init knows them, and terragrunt runs that
     /// during the plan.
-    pub(super) async fn record_called_modules(
+    pub(in crate::run) async fn record_called_modules(
         &mut self,
         workspace: &Workspace,
     ) -> Result<(), RunError> {
@@ -244,7 +248,10 @@ impl Run<'_> {
     }
 
     /// Records the digests of the modules.
-    pub(super) fn record_modules(&mut self, digests: Option<Result<Modules, SnapshotError>>) {
+    pub(in crate::run) fn record_modules(
+        &mut self,
+        digests: Option<Result<Modules, SnapshotError>>,
+    ) {
         match digests {
             Some(Ok(modules)) => self.report.modules = modules,
             Some(Err(error)) => warn_of_unread_modules(&error),
@@ -253,7 +260,7 @@ impl Run<'_> {
     }
 
     /// Records backend and configuration.
-    pub(super) fn describe(&mut self, prepared: &Prepared) -> Result<(), RunError> {
+    pub(in crate::run) fn describe(&mut self, prepared: &Prepared) -> Result<(), RunError> {
         let (dir, environment) = (&prepared.workspace.dir, self.environment);
         let data_dir = environment.tf_data_dir.as_deref();
         let data_dirs = backend::data_dirs(dir, data_dir, prepared.terragrunt.is_some());
@@ -268,7 +275,7 @@ impl Run<'_> {
 
 /// Whether the code may have files that neither a commit nor one digest of all files records: in a directory in place, in a
 /// copy of a clean one, or in a kept work directory.
-pub(super) fn has_other_files(workspace: &Workspace) -> bool {
+pub(in crate::run) fn has_other_files(workspace: &Workspace) -> bool {
     let is_copy_of_commit = workspace.copied_from.is_some() && workspace.sha256.is_none();
     workspace.own.is_none() || workspace.kept || is_copy_of_commit
 }
