@@ -5,3 +5,4 @@ pub mod commands;
 pub mod error;
 pub mod gc;
 pub mod health;
+pub mod state;

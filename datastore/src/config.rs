@@ -10,6 +10,7 @@ mod callers;
 mod keys;
 mod settings;
 mod sources;
+mod states;
 mod values;
 
 use std::collections::BTreeMap;
@@ -30,7 +31,9 @@ use crate::cli::gc::select::Rules;
 pub use crate::config::settings::Setting;
 use crate::config::settings::{Settings, parse};
 use crate::config::sources::Sources;
+pub use crate::config::states::{StateCommand, StateOrder, StatePlace};
 use crate::config::values::{Listen, Memory, PerKind};
+use crate::kind::Kind;
 use crate::observe::log::LogFormat;
 use crate::store::encryption::AtRest;
 use crate::store::{StateSettings, Storage};
@@ -48,6 +51,8 @@ pub enum Command {
     Health(Vec<SocketAddr>),
     /// A command on the objects of a storage.
     Storage(StorageConfig, StorageCommand),
+    /// `state`: a command on terraform states.
+    State(Box<StateOrder>),
     /// `token`: create a token, and add its rule to this file.
     Token(NewToken, Option<PathBuf>),
     /// `version`: print this text.
@@ -191,6 +196,10 @@ impl Command {
             Subcommand::Token(flags) => {
                 return Ok(Self::Token(callers::new_token(&flags)?, flags.rules));
             }
+            Subcommand::State(state) => {
+                let order = StateOrder::read(*state, sources)?;
+                return Ok(Self::State(Box::new(order)));
+            }
             Subcommand::Ls(Ls { prefix, storage }) => {
                 (storage, StorageCommand::Ls(keys::prefix(prefix)?))
             }
@@ -228,19 +237,27 @@ fn version(as_burrito: bool) -> String {
 }
 
 fn rules(gc: &Gc) -> Result<Rules, String> {
-    let Gc { keep_runs, max_age, min_age, dry_run, storage: _ } = gc;
+    let Gc { keep_runs, keep_states, max_age, min_age, dry_run, storage: _ } = gc;
     let HumanDuration(min_age) = parse("--min-age", min_age)?;
-    let mut rules =
-        Rules { keep_runs: *keep_runs, max_age: BTreeMap::new(), min_age, dry_run: *dry_run };
+    let mut rules = Rules {
+        keep_runs: *keep_runs,
+        keep_states: *keep_states,
+        max_age: BTreeMap::new(),
+        min_age,
+        dry_run: *dry_run,
+    };
     for text in max_age {
         let PerKind(kind, HumanDuration(age)) = parse("--max-age", text)?;
+        if kind == Kind::Lease {
+            return Err(format!("--max-age: invalid value `{text}`: leases expire by themselves"));
+        }
         if rules.max_age.insert(kind, age).is_some() {
             return Err(format!("--max-age: `{kind}` is set twice\nhint: set each kind once"));
         }
     }
-    if rules.keep_runs.is_none() && rules.max_age.is_empty() {
+    if rules.keep_runs.is_none() && rules.keep_states.is_none() && rules.max_age.is_empty() {
         return Err(
-            "gc: no rule says what expires\nhint: use --keep-runs N, --max-age KIND=DURATION, or both"
+            "gc: no rule says what expires\nhint: use --keep-runs N, --keep-states N or --max-age KIND=DURATION"
                 .to_owned(),
         );
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use datastore::cli::commands::{check, report, run, token};
 use datastore::cli::health::health;
+use datastore::cli::state::state;
 use datastore::config::{Command, Serve};
 use datastore::observe::log;
 use datastore::{StartError, listen, raise_open_files, report_panics};
@@ -47,6 +48,7 @@ async fn run_command(command: Command) -> ExitCode {
         Command::Check(settings) => report(check(&settings, &mut stdout()).await),
         Command::Health(addresses) => report(health(&addresses).await),
         Command::Storage(config, command) => report(run(&config, command, &mut stdout()).await),
+        Command::State(order) => report(state(*order, &mut stdout()).await),
         Command::Token(new, rules) => report(token(&new, rules.as_deref(), &mut stdout())),
         Command::Version(text) => report(writeln!(stdout(), "{text}").map_err(Into::into)),
     }

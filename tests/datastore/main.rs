@@ -53,10 +53,13 @@ mod storage {
 /// States of terraform: the backend `http`, versions, locks and leases.
 mod state {
     mod backend;
+    mod commands;
     pub(crate) mod documents;
+    mod gc;
     mod history;
     mod kills;
     mod leases;
+    pub(crate) mod program;
     mod races;
     mod tenants;
     mod terraform;

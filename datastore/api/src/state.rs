@@ -42,6 +42,27 @@ impl VersionId {
     pub fn new(micros: u64, random: u64) -> Self {
         Self(format!("{:016x}-{random:016x}", u64::MAX - micros))
     }
+
+    /// When the version was made, in microseconds since 1970.
+    pub fn micros(&self) -> u64 {
+        u64::MAX - self.numbers().0
+    }
+
+    /// The id right before this one: a listing that begins after it begins with this one. `None` for the very first.
+    pub fn previous(&self) -> Option<Self> {
+        let (time, random) = self.numbers();
+        let (time, random) = match random.checked_sub(1) {
+            Some(random) => (time, random),
+            None => (time.checked_sub(1)?, u64::MAX),
+        };
+        Some(Self(format!("{time:016x}-{random:016x}")))
+    }
+
+    fn numbers(&self) -> (u64, u64) {
+        let number = |text: &str| u64::from_str_radix(text, 16).unwrap_or_default();
+        let (time, random) = self.0.split_once('-').unwrap_or_default();
+        (number(time), number(random))
+    }
 }
 
 impl FromStr for VersionId {
@@ -229,11 +250,24 @@ mod tests {
     fn a_newer_version_has_a_smaller_id() {
         let (older, newer) = (VersionId::new(1_000, 7), VersionId::new(1_001, 3));
         assert!(newer < older);
+        assert_eq!((older.micros(), newer.micros()), (1_000, 1_001));
         assert_eq!(older.to_string().parse(), Ok(older));
         for text in
             ["", "-", "0", "0123456789abcdef-0123456789abcde", "0123456789ABCDEF-0123456789abcdef"]
         {
             text.parse::<VersionId>().unwrap_err();
+        }
+    }
+
+    #[test]
+    fn no_id_is_between_an_id_and_its_previous_one() {
+        for (id, previous) in [
+            ("fffa0b1c2d3e4f50-0123456789abcdef", Some("fffa0b1c2d3e4f50-0123456789abcdee")),
+            ("fffa0b1c2d3e4f50-0000000000000000", Some("fffa0b1c2d3e4f4f-ffffffffffffffff")),
+            ("0000000000000000-0000000000000000", None),
+        ] {
+            let previous = previous.map(|previous| previous.parse().unwrap());
+            assert_eq!(id.parse::<VersionId>().unwrap().previous(), previous);
         }
     }
 }

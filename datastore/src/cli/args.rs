@@ -1,9 +1,13 @@
 //! Subcommands and flags, as `--help` shows them.
 
+pub(crate) mod state;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser};
+
+use crate::cli::args::state::{STATE, StateSubcommand, number};
 
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -53,9 +57,12 @@ pub(crate) enum Subcommand {
     /// Compare stored objects with their recorded digests
     #[command(after_help = VERIFY)]
     Verify(Verify),
-    /// Delete expired artifacts
+    /// Delete expired artifacts and old versions of states
     #[command(after_help = GC)]
     Gc(Gc),
+    /// List, show, read, write, restore, unlock and delete terraform states
+    #[command(subcommand, after_help = STATE)]
+    State(Box<StateSubcommand>),
     /// Rebuild the index of runs, after a restore or after writes by other programs
     Reindex(StorageFlags),
     /// Create a token for a caller, and the rule with its permissions
@@ -130,7 +137,7 @@ const LS: &str = "\
 Examples:
   datastore ls
   datastore ls layers/default/network/
-  datastore ls .plancha/              # the datastore's own files: digests, the index of runs
+  datastore ls .plancha/              # the datastore's own files: digests, the index of runs, control objects of states
 
 Each line has the size in bytes, the time of the last change (UTC) and the key, separated by tabs.";
 
@@ -178,8 +185,15 @@ of the last 20, or if it is older than 30 days.
 Examples:
   datastore gc --keep-runs 20 --dry-run
   datastore gc --keep-runs 20 --max-age log=30d --max-age bundle=14d
+  datastore gc --keep-states 50 --max-age state=180d
 
-Never deleted: the newest plan.bin of each layer and the files beside it that an apply needs; the newest bundle \
+Of each state, --keep-states keeps the last N versions that were the state, the last N snapshots and the last N refused \
+writes. --max-age state=DURATION deletes versions that were replaced longer ago, and older snapshots and refused writes. \
+It also removes states that were deleted longer ago, and at least 30 days ago, completely: they cannot be undeleted any \
+more. Until then nothing of a deleted state is deleted. Without --max-age state=DURATION a deleted state stays.
+
+Never deleted: the present version of a state, and its last version and snapshot of a run that has applied \
+(applied.json), with that record; the newest plan.bin of each layer and the files beside it that an apply needs; the newest bundle \
 of each ref; and everything of a run with a file younger than --min-age, by the clock of the storage.
 
 Ages are those that the storage shows. A copy to another bucket, or a restored backup without times, is as old as the \
@@ -244,12 +258,17 @@ pub(crate) struct Gc {
     #[arg(long, value_name = "N", value_parser = number)]
     pub(crate) keep_runs: Option<usize>,
 
+    /// Keep the last N versions of each state, and as many snapshots and refused writes
+    /// [default: keep all]
+    #[arg(long, value_name = "N", value_parser = number)]
+    pub(crate) keep_states: Option<usize>,
+
     /// Delete artifacts of a kind that are older. Kinds: bin, json, pretty, short, log, bundle,
-    /// artifact, workspace. Durations: 12h, 30d. Repeatable [default: no limit]
+    /// artifact, workspace, state. Durations: 12h, 30d. Repeatable [default: no limit]
     #[arg(long, value_name = "KIND=DURATION")]
     pub(crate) max_age: Vec<String>,
 
-    /// Keep every run and bundle that has changed within this time
+    /// Keep every run, bundle and version of a state that has changed within this time
     #[arg(long, value_name = "DURATION", default_value = "1h")]
     pub(crate) min_age: String,
 
@@ -381,8 +400,4 @@ pub(crate) struct ServeFlags {
     /// [env: PLANCHA_LOG_FORMAT] [default: text]
     #[arg(long, value_name = "FORMAT")]
     pub(crate) log_format: Option<String>,
-}
-
-fn number(text: &str) -> Result<usize, &'static str> {
-    text.parse().map_err(|_| "expected a number, such as 20")
 }

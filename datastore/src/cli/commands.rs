@@ -1,4 +1,4 @@
-//! The commands `ls`, `cat`, `verify`, `reindex`, `check` and `token`. `gc` has its own module.
+//! The commands `ls`, `cat`, `verify`, `reindex`, `check` and `token`. `gc` and `state` have their own modules.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -14,11 +14,12 @@ use tempfile::NamedTempFile;
 use crate::auth::{Authenticator, NewToken, add_rules};
 use crate::cli::error::{CommandError, Damage, counted};
 use crate::cli::health::is_running;
+use crate::cli::state::faults::print_faults;
 use crate::config::{Config, Serve, Setting, StorageCommand, StorageConfig};
 use crate::start::{StartError, raise_open_files, try_listen};
 use crate::store::{
-    Ability, Key, Link, NEEDED, ProbeResults, Storage, Store, StoreError, Tried, Verdict,
-    check_directory_in_time, concise, is_own,
+    Ability, Key, Link, NEEDED, ProbeResults, StateError, Storage, Store, StoreError, Tried,
+    Verdict, check_directory_in_time, concise, is_own,
 };
 use crate::transport::tls::Tls;
 
@@ -52,8 +53,7 @@ pub async fn run(
     command: StorageCommand,
     out: &mut impl Write,
 ) -> Result<(), CommandError> {
-    check_root(&config.storage).await?;
-    let store = open(&config.storage)?.at_rest(&config.at_rest);
+    let store = open_storage(config).await?;
     let deletes = matches!(command, StorageCommand::Gc(_));
     let done = run_over(&store, command, out).await;
     print_links(&store, deletes)?;
@@ -105,6 +105,12 @@ async fn check_root(storage: &Storage) -> Result<(), CommandError> {
         // `serve` could not create it, either.
         _ => StartError::Storage(storage.to_string(), error.into()).into(),
     })
+}
+
+/// Opens the storage of a command.
+pub(super) async fn open_storage(config: &StorageConfig) -> Result<Store, CommandError> {
+    check_root(&config.storage).await?;
+    Ok(open(&config.storage)?.at_rest(&config.at_rest))
 }
 
 fn open(storage: &Storage) -> Result<Store, CommandError> {
@@ -162,8 +168,11 @@ async fn verify(store: &Store, prefix: &str, out: &mut impl Write) -> Result<(),
             writeln!(out, "{result} {key}")?;
         }
     }
-    let (missing, misplaced) = print_missing(store, prefix, out).await?;
-    unread += misplaced;
+    let (mut missing, misplaced) = print_missing(store, prefix, out).await?;
+    let faults = print_faults(store, prefix, out).await?;
+    changed += faults.changed;
+    missing += faults.missing;
+    unread += misplaced + faults.unread;
     let all = intact + healed + changed + unverified + unread + missing;
     if all == 0 && !prefix.is_empty() {
         return Err(CommandError::NoPrefix(prefix.to_owned()));
@@ -324,7 +333,7 @@ pub async fn check(serve: &Serve, out: &mut impl Write) -> Result<(), CommandErr
         writeln!(out, "warning: {warning}")?;
     }
     out.flush()?;
-    let Config { storage, auth, tls, .. } = &serve.config;
+    let Config { storage, auth, tls, states, .. } = &serve.config;
     let unusable = |error| StartError::Storage(storage.to_string(), error);
     raise_open_files()?;
     check_address(&serve.listen, out).await?;
@@ -335,6 +344,8 @@ pub async fn check(serve: &Serve, out: &mut impl Write) -> Result<(), CommandErr
     for ability in Ability::ALL {
         print_row(ability.name(), &shown(&results, ability), out)?;
     }
+    let states = store.with_states(*states).can_keep_states().await;
+    print_row("keep_states", &keeps_states(states, &results), out)?;
     let uploads = store.try_uploads(&results).await;
     print_uploads(&uploads, out)?;
     out.flush()?;
@@ -379,6 +390,21 @@ fn shown(results: &ProbeResults, ability: Ability) -> String {
             Some((_, error)) => format!("unknown ({error})"),
             None => not_tried(&results.why_not_tried().unwrap_or_default()),
         },
+    }
+}
+
+/// What `check` shows of states.
+fn keeps_states(checked: Result<(), StateError>, results: &ProbeResults) -> String {
+    match checked {
+        Ok(()) => "yes".to_owned(),
+        Err(StateError::Elsewhere(_)) => "yes (another process serves them now)".to_owned(),
+        Err(StateError::NotConditional) => {
+            "no (another process could overwrite them: start the only replica with --single-replica)".to_owned()
+        }
+        Err(_) if results.why_not_tried().is_some() => {
+            not_tried(&results.why_not_tried().unwrap_or_default())
+        }
+        Err(error) => format!("unknown ({})", concise(&chain(&error))),
     }
 }
 

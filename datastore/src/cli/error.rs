@@ -3,8 +3,11 @@
 use std::fmt::{self, Display};
 use std::io;
 
+use datastore_api::ClientError;
+use reqwest::StatusCode;
+
 use crate::start::StartError;
-use crate::store::StoreError;
+use crate::store::{StateError, StoreError};
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +23,23 @@ pub enum CommandError {
     /// No key has this prefix.
     #[error("no key begins with `{0}`\nhint: list the keys with `datastore ls`")]
     NoPrefix(String),
+    /// There is no such state.
+    #[error("there is no state {0}\nhint: list the states of a storage with `datastore state ls`")]
+    NoState(String),
+    /// The state has no such version.
+    #[error(
+        "the state {0} has no version {1}\nhint: list its versions with `datastore state ls {0}`, also with --rejected"
+    )]
+    NoVersion(String, String),
+    /// An operation on a state was refused, or failed.
+    #[error("{0}{hint}", hint = state_hint(.0))]
+    State(#[from] StateError),
+    /// A datastore refused a request, or did not answer it. The number is the exit code for 409.
+    #[error("{0}{hint}", hint = datastore_hint(.0))]
+    Datastore(ClientError, u8),
+    /// A file could not be read.
+    #[error("cannot read the state to write")]
+    File(#[source] io::Error),
     /// The bytes do not match the recorded digest.
     #[error("discard the output")]
     Corrupt(#[source] StoreError),
@@ -114,11 +134,85 @@ pub(super) fn counted<N: Copy + Display + From<u8> + PartialEq>(
     format!("{number} {}", if number == 1.into() { one } else { several })
 }
 
+fn state_code(error: &StateError) -> u8 {
+    match error {
+        StateError::Locked(_)
+        | StateError::Leased(_)
+        | StateError::LeaseLost(_)
+        | StateError::LockLost(_)
+        | StateError::OtherLock { .. }
+        | StateError::HolderAlive(_) => 4,
+        StateError::NoState(_) | StateError::NotDeleted => 8,
+        StateError::Deleted
+        | StateError::Lineage { .. }
+        | StateError::Serial { .. }
+        | StateError::Place { .. } => 9,
+        StateError::Damaged(_)
+        | StateError::Store(StoreError::NotFound | StoreError::Corrupt(_)) => 9,
+        StateError::NotConditional
+        | StateError::Elsewhere(_)
+        | StateError::Contention
+        | StateError::Store(_) => 10,
+        StateError::Document(_) => 64,
+        StateError::TooManyWorkspaces(_) => 1,
+    }
+}
+
+fn state_hint(error: &StateError) -> &'static str {
+    match error {
+        StateError::Locked(_) => {
+            "\nhint: wait until it has ended; if it is dead: `datastore state unlock KEY --id ID`"
+        }
+        StateError::Leased(_) => {
+            "\nhint: wait until that run has ended; the lease of a dead one expires by itself, within minutes"
+        }
+        StateError::OtherLock { .. } => {
+            "\nhint: `datastore state show KEY` prints the ID of the lock"
+        }
+        StateError::NotConditional => {
+            "\nhint: beside the only replica, change states through it: --url"
+        }
+        _ => "",
+    }
+}
+
+fn datastore_code(error: &ClientError, conflict: u8) -> u8 {
+    match (error, error.status()) {
+        (_, Some(StatusCode::LOCKED)) => 4,
+        (_, Some(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)) => 5,
+        (ClientError::Token { .. }, _) => 5,
+        (_, Some(StatusCode::NOT_FOUND)) | (ClientError::File(_) | ClientError::Setup(_), _) => 8,
+        (ClientError::Damaged { .. } | ClientError::Digest { .. }, _) => 9,
+        (_, Some(StatusCode::CONFLICT)) => conflict,
+        (_, Some(StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE)) => 64,
+        _ => 10,
+    }
+}
+
+fn datastore_hint(error: &ClientError) -> &'static str {
+    match error.status() {
+        Some(StatusCode::UNAUTHORIZED) => {
+            "\nhint: give a token with --token-file, or in PLANCHA_TOKEN"
+        }
+        Some(StatusCode::FORBIDDEN) => {
+            "\nhint: the rule of the token needs the kind `state` in this namespace, and for changes the verb `admin`"
+        }
+        Some(StatusCode::NOT_IMPLEMENTED) => "",
+        Some(StatusCode::NOT_FOUND) => {
+            "\nhint: check that --url is a datastore of Plancha that keeps states"
+        }
+        _ => "",
+    }
+}
+
 impl CommandError {
     /// The exit code; `docs/datastore.md` lists them.
     pub(super) fn exit_code(&self) -> u8 {
         match self {
             Self::NoStorage(_) | Self::NoKey(_) | Self::NoPrefix(_) => 8,
+            Self::NoState(_) | Self::NoVersion(..) | Self::File(_) => 8,
+            Self::State(error) => state_code(error),
+            Self::Datastore(error, conflict) => datastore_code(error, *conflict),
             Self::Corrupt(_) => 9,
             Self::Damaged(damage) if damage.changed + damage.missing > 0 => 9,
             Self::Start(error) => error.exit_code(),

@@ -1,6 +1,7 @@
-//! `datastore gc`: which artifacts expire, and their deletion.
+//! `datastore gc`: which artifacts and versions of states expire, and their deletion.
 
 mod claims;
 mod context;
 pub mod select;
+mod states;
 pub(crate) mod sweep;

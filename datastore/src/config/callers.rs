@@ -9,11 +9,12 @@ use std::str::FromStr;
 use datastore_api::Name;
 
 use crate::auth::{
-    Auth, Callers, Isolation, KubeApi, Kubernetes, NewToken, Policy, ServiceAccount, Verb,
+    Auth, Callers, Isolation, Kinds, KubeApi, Kubernetes, NewToken, Policy, ServiceAccount, Verb,
 };
 use crate::cli::args::{AuthFlags, NewTokenFlags};
 use crate::config::settings::{Settings, parse};
 use crate::config::sources::RawSetting;
+use crate::kind::Kind;
 
 /// The directory in which Kubernetes mounts the token and namespace of a pod.
 const SERVICE_ACCOUNT_DIR: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -232,9 +233,11 @@ pub(super) fn new_token(flags: &NewTokenFlags) -> Result<NewToken, String> {
         }
     }
     let (kinds, verbs) = (all("--kind", kind)?, all("--verb", verb)?);
-    if verbs.contains(&Verb::Admin) && !(kinds.is_empty() && namespace.iter().any(|n| n == "*")) {
-        return Err("--verb: `admin` has an effect only in a rule for everything\nhint: use it with --namespace '*' \
-                    and without --kind"
+    let is_for_all = kinds.is_empty() && namespace.iter().any(|n| n == "*");
+    let has_states = kinds.contains(&Kinds::One(Kind::State));
+    if verbs.contains(&Verb::Admin) && !is_for_all && !has_states {
+        return Err("--verb: `admin` has an effect only in a rule for everything, or for states\nhint: use it with \
+                    --namespace '*' and without --kind, or with --kind state"
             .to_owned());
     }
     Ok(NewToken { id: id.clone(), namespaces: namespace.clone(), kinds, verbs })

@@ -4,16 +4,19 @@
 //! changes: which version is the state of each workspace, its lock, and the lease of the layer. It is replaced on the
 //! condition that nobody else has replaced it, and that is the one step that commits a write, a lock or a lease.
 //!
-//! [`control`] has the rules, without a storage, and [`credential`] those for the credentials of leases; [`swap`] reads and replaces a control object; [`versions`] stores and
-//! lists versions; [`document`] reads state documents; [`exclusive`] excludes other processes over one directory; [`write`]
-//! has the operations. None of them knows HTTP.
+//! [`control`] has the rules, without a storage, and [`credential`] those for the credentials of leases; [`paths`] and
+//! [`document`] know paths and documents; [`swap`] reads and replaces a control object; [`versions`] stores and lists versions;
+//! [`exclusive`] excludes other processes over one directory; [`write`] has the operations; [`admin`] is for the commands that
+//! maintain a storage. None of them knows HTTP.
 
+pub(crate) mod admin;
 pub(crate) mod control;
 pub(crate) mod credential;
 pub(crate) mod document;
 pub(crate) mod error;
 pub(crate) mod exclusive;
 pub(crate) mod lease;
+pub(crate) mod paths;
 pub(crate) mod settings;
 pub(crate) mod swap;
 pub(crate) mod versions;

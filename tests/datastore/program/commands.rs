@@ -414,6 +414,7 @@ fn check_prints_every_setting_with_its_source_and_no_secret() {
     --max-size       bundle=4GiB  (default)
     --max-size       artifact=4GiB  (default)
     --max-size       workspace=4GiB  (default)
+    --max-size       state=256MiB  (default)
     --max-memory     256MiB  (default)
     --drain-delay    5s  (--drain-delay)
     --drain-timeout  30s  (default)
@@ -426,6 +427,7 @@ fn check_prints_every_setting_with_its_source_and_no_secret() {
     storage can multipart_etag         yes
     storage can read                   yes
     storage can delete                 yes
+    storage can keep_states            yes
     storage can multipart_begin        not tried (this storage has no uploads in parts)
     storage can multipart_part         not tried (this storage has no uploads in parts)
     storage can multipart_complete     not tried (this storage has no uploads in parts)

@@ -189,6 +189,7 @@ fn gc_without_a_rule_or_with_an_invalid_one_is_a_usage_error() {
     insta::assert_snapshot!(refusal("--keep-runs -1"), @"64 error: unexpected argument '-1' found");
     insta::assert_snapshot!(refusal("--max-age log"), @"64 error: --max-age: invalid value `log`: expected KIND=VALUE");
     insta::assert_snapshot!(refusal("--max-age plan=3d"), @"64 error: --max-age: invalid value `plan=3d`: invalid kind `plan`: expected one of bin, json, pretty, short, log, bundle, artifact, workspace, state, lease");
+    insta::assert_snapshot!(refusal("--max-age lease=3d"), @"64 error: --max-age: invalid value `lease=3d`: leases expire by themselves");
     insta::assert_snapshot!(refusal("--max-age log=3d --max-age bundle=1d --max-age log=9d"), @"64 error: --max-age: `log` is set twice");
     insta::assert_snapshot!(refusal("--max-age log=3"), @"64 error: --max-age: invalid value `log=3`: expected a duration with a unit, such as 500ms, 30s, 5m, 1h30m or 7d");
     insta::assert_snapshot!(refusal("--keep-runs 1 --min-age x"), @"64 error: --min-age: invalid value `x`: expected a duration with a unit, such as 500ms, 30s, 5m, 1h30m or 7d");
@@ -196,7 +197,8 @@ fn gc_without_a_rule_or_with_an_invalid_one_is_a_usage_error() {
 
 async fn sweep(storage: &Storage, keep_runs: usize) -> String {
     let (max_age, min_age) = (BTreeMap::new(), Duration::ZERO);
-    let rules = Rules { keep_runs: Some(keep_runs), max_age, min_age, dry_run: false };
+    let rules =
+        Rules { keep_runs: Some(keep_runs), keep_states: None, max_age, min_age, dry_run: false };
     let mut reported = Vec::new();
     commands::run(&StorageConfig::plain(storage.clone()), StorageCommand::Gc(rules), &mut reported)
         .await
@@ -249,6 +251,7 @@ async fn concurrent_traffic_loses_no_recent_object() {
     let storage = Storage::File(datastore.root());
     let rules = Rules {
         keep_runs: Some(0),
+        keep_states: None,
         max_age: BTreeMap::new(),
         min_age: Duration::from_secs(HOUR),
         dry_run: false,
@@ -398,6 +401,7 @@ async fn run_modified_between_listing_and_deletion_is_kept() {
     age(&datastore.root().join("layers/a/a"), 50);
     let rules = Rules {
         keep_runs: Some(0),
+        keep_states: None,
         max_age: BTreeMap::new(),
         min_age: Duration::from_secs(HOUR),
         dry_run: false,
@@ -446,6 +450,7 @@ async fn many_runs_of_a_bucket_are_deleted_by_few_requests() {
     let before = double.requests().len();
     let rules = Rules {
         keep_runs: Some(10),
+        keep_states: None,
         max_age: BTreeMap::new(),
         min_age: Duration::ZERO,
         dry_run: false,

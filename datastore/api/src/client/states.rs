@@ -14,7 +14,7 @@ use super::error::ClientError;
 use super::http::Client;
 use super::sender::Sender;
 use super::silence::Progress;
-use super::transfer::Upload;
+use super::transfer::{Download, Upload};
 use crate::digest::Sha256;
 use crate::name::{ClaimId, Name};
 use crate::state::{
@@ -108,6 +108,16 @@ impl Client {
     ) -> Result<Option<Sha256>, ClientError> {
         let query = version.map(|version| ("version", version.to_string()));
         self.save(&state_call(Method::GET, key, query.into_iter().collect()), None, to).await
+    }
+
+    /// Opens a state, or one version of it. `None`: there is none.
+    pub async fn open_state(
+        &self,
+        key: &StateKey,
+        version: Option<&VersionId>,
+    ) -> Result<Option<Download>, ClientError> {
+        let query = version.map(|version| ("version", version.to_string()));
+        self.get(&state_call(Method::GET, key, query.into_iter().collect())).await
     }
 
     /// Stores a copy of a state that is kept elsewhere, or that is not complete yet. It never becomes the state by itself.

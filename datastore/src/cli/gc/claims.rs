@@ -83,7 +83,7 @@ impl Context<'_> {
         swept: &mut Swept,
         is_expired: impl Fn(&Object, Duration) -> bool,
     ) -> Result<(), CommandError> {
-        let Self { store, rules, now } = *self;
+        let Self { store, rules, now, .. } = *self;
         let objects = store.list(prefix).map_err(failed("list"))?;
         let deletions = objects
             .try_filter(|object| {

@@ -15,6 +15,8 @@ pub(super) struct Context<'a> {
     pub(super) store: &'a Store,
     pub(super) rules: &'a Rules,
     pub(super) now: Timestamp,
+    /// Paths of records of applies that show which version of a state is good: no rule deletes them.
+    pub(super) kept_records: &'a HashSet<String>,
 }
 
 /// The results so far.
@@ -34,6 +36,8 @@ pub(super) struct Swept {
     pub(super) removed_directories: HashSet<String>,
     /// The layers that had artifacts: `<namespace>/<layer>`.
     pub(super) layers: HashSet<String>,
+    /// Paths of the records of applies that are kept with a version of a state.
+    pub(super) kept_records: HashSet<String>,
 }
 
 impl Swept {
@@ -59,6 +63,7 @@ impl Swept {
         self.failed += other.failed;
         self.removed_directories.extend(other.removed_directories);
         self.layers.extend(other.layers);
+        self.kept_records.extend(other.kept_records);
     }
 }
 

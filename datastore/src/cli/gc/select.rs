@@ -17,6 +17,8 @@ use crate::store::Key;
 pub struct Rules {
     /// How many runs of each layer are kept.
     pub keep_runs: Option<usize>,
+    /// How many versions of each state are kept, of each kind of version.
+    pub keep_states: Option<usize>,
     /// The maximum age of an artifact, by kind.
     pub max_age: BTreeMap<Kind, Duration>,
     /// A run or bundle that has changed within this time is kept, whatever the other rules say.
@@ -173,6 +175,7 @@ mod tests {
         let hours = |hours: u64| Duration::from_hours(hours);
         Rules {
             keep_runs,
+            keep_states: None,
             max_age: max_age.iter().map(|(kind, age)| (*kind, hours(*age))).collect(),
             min_age: hours(1),
             dry_run: false,

@@ -63,21 +63,23 @@ pub(in crate::cli) async fn sweep(
     out: &mut impl Write,
 ) -> Result<(), CommandError> {
     let now = store.now().await.map_err(failed("read the storage's clock"))?;
-    let context = Context { store, rules, now };
     let parallelism = if store.is_bucket() { Parallelism::BUCKET } else { Parallelism::DIRECTORY };
     let mut total = Swept::default();
+    let none = HashSet::new();
+    let context = Context { store, rules, now, kept_records: &none };
+    // States come first: the record of an apply shows which version is good.
+    let states = stream::iter(context.layers_with_states().await?);
+    let swept = states.map(|layer| context.sweep_states(layer)).buffered(parallelism.owners);
+    print_all(swept, &mut total, out).await?;
+    let kept_records = std::mem::take(&mut total.kept_records);
+    let context = Context { kept_records: &kept_records, ..context };
     for root in ["layers/", "repositories/"] {
         let owners = owners(store, root)?.map(async |items| {
             let items = items?;
             let path = items.first().map_or("", |first| owner(&first.path));
             Owner { context, parallelism, path, items: &items }.sweep().await
         });
-        let mut swept = std::pin::pin!(owners.buffered(parallelism.owners));
-        while let Some(swept) = swept.try_next().await? {
-            out.write_all(swept.text.as_bytes())?;
-            let (text, removed_directories) = (String::new(), HashSet::new());
-            total.add(Swept { text, removed_directories, ..swept });
-        }
+        print_all(owners.buffered(parallelism.owners), &mut total, out).await?;
     }
     let others = context.delete_of_layers_without_artifacts(&total.layers).await?;
     out.write_all(others.text.as_bytes())?;
@@ -86,6 +88,21 @@ pub(in crate::cli) async fn sweep(
     let Swept { listed, deleted, bytes, failed, .. } = total;
     writeln!(out, "{deleted} of {listed} artifacts {verb}, {}", Size(bytes))?;
     if failed > 0 { Err(CommandError::Undeleted(failed)) } else { Ok(()) }
+}
+
+/// Prints the results in their order, and adds them up.
+async fn print_all(
+    swept: impl Stream<Item = Result<Swept, CommandError>>,
+    total: &mut Swept,
+    out: &mut impl Write,
+) -> Result<(), CommandError> {
+    let mut swept = std::pin::pin!(swept);
+    while let Some(swept) = swept.try_next().await? {
+        out.write_all(swept.text.as_bytes())?;
+        let (text, removed_directories) = (String::new(), HashSet::new());
+        total.add(Swept { text, removed_directories, ..swept });
+    }
+    Ok(())
 }
 
 /// The artifacts of each layer or repository below a root.
@@ -120,7 +137,9 @@ impl Owner<'_> {
         } else {
             self.items.iter().filter(is_own).cloned().collect()
         };
-        for (item, reason) in rules.select(&own, now) {
+        let expired = rules.select(&own, now);
+        let is_kept = |item: &Item| self.context.kept_records.contains(&item.path);
+        for (item, reason) in expired.into_iter().filter(|(item, _)| !is_kept(item)) {
             selected.entry(group(item)).or_default().push((item, reason));
         }
         let known = self.items.iter().map(|item| (&*item.path, item.modified)).collect();

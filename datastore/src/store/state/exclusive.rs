@@ -10,7 +10,7 @@ use object_store::path::Path;
 
 use crate::store::backend::directory::disk::Disk;
 use crate::store::backend::metered::STAT_TIMEOUT;
-use crate::store::error::backend_error;
+use crate::store::error::{BoxError, backend_error};
 use crate::store::handle::{Inner, Store};
 use crate::store::state::error::StateError;
 use crate::store::state::settings::StateSettings;
@@ -32,6 +32,26 @@ impl Store {
         Self(Arc::new(Inner { states: settings, ..(*self.0).clone() }))
     }
 
+    /// The same store, which locks the directory by itself to change states: the lock is released with the last clone.
+    #[must_use]
+    pub fn with_own_lock(&self) -> Self {
+        let directory_lock = DirectoryLock::default();
+        Self(Arc::new(Inner { directory_lock, ..(*self.0).clone() }))
+    }
+
+    /// Finds out whether states may be changed. Only a service probes its storage from the start.
+    pub async fn probe_for_states(&self) -> Result<(), BoxError> {
+        if self.backend.provider.is_some() && self.updates().is_none() {
+            self.start().await?;
+        }
+        Ok(())
+    }
+
+    /// Whether states can be kept here.
+    pub async fn can_keep_states(&self) -> Result<(), StateError> {
+        self.check_states_allowed().await
+    }
+
     /// How long a lease is valid.
     pub(super) fn lease_ttl(&self) -> jiff::SignedDuration {
         jiff::SignedDuration::try_from(self.states.lease_ttl)
@@ -46,14 +66,17 @@ impl Store {
     /// Checks that no other process can overwrite what this one writes.
     pub(super) async fn check_states_allowed(&self) -> Result<(), StateError> {
         match &self.disk {
+            _ if self.states.read_only => Ok(()),
             Some(disk) => self.lock_directory(disk).await,
             None if self.backend.provider.is_none() || self.is_only_replica() => Ok(()),
             None => match self.updates() {
                 Some(true) => Ok(()),
                 Some(false) => Err(StateError::NotConditional),
                 None => {
+                    let why = self.probe_results().error;
+                    let why = why.map(|error| format!(": {error}")).unwrap_or_default();
                     let unknown = "it is not known yet whether the storage can replace one version of an object";
-                    Err(backend_error(unknown).into())
+                    Err(backend_error(format!("{unknown}{why}")).into())
                 }
             },
         }
@@ -91,7 +114,13 @@ async fn try_lock(disk: &Disk) -> Result<Tried, StateError> {
         if let Some(parent) = file_path.parent() {
             DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
         }
-        let file = File::options().create(true).truncate(false).write(true).open(&file_path)?;
+        // Another user may have made it: the owner of the datastore still can lock it.
+        let file = match File::options().create(true).truncate(false).write(true).open(&file_path) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                File::open(&file_path)?
+            }
+            file => file?,
+        };
         Ok(match file.try_lock() {
             Ok(()) => Tried::Locked(file),
             Err(TryLockError::WouldBlock) => Tried::Elsewhere,

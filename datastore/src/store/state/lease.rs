@@ -158,7 +158,8 @@ fn new_credential() -> Result<String, StateError> {
     Ok(format!("{CREDENTIAL}{}", BASE64_URL_SAFE_NO_PAD.encode(bytes)))
 }
 
-fn shown(lease: &HeldLease, now: Timestamp) -> Lease {
+/// As callers see it.
+pub(super) fn shown(lease: &HeldLease, now: Timestamp) -> Lease {
     Lease {
         number: lease.number,
         request: lease.request.clone(),

@@ -14,14 +14,24 @@ pub struct StateSettings {
     pub single_replica: bool,
     /// How long a lease is valid after it was taken or renewed.
     pub lease_ttl: Duration,
+    /// Whether this process only reads states. It then may do so beside a process that serves them, and every change fails.
+    pub read_only: bool,
+}
+
+impl StateSettings {
+    /// For a process that only reads states.
+    #[must_use]
+    pub fn read_only() -> Self {
+        Self { read_only: true, ..Self::default() }
+    }
 }
 
 impl Default for StateSettings {
     fn default() -> Self {
-        Self { single_replica: false, lease_ttl: Duration::from_mins(5) }
+        Self { single_replica: false, lease_ttl: Duration::from_mins(5), read_only: false }
     }
 }
 
-/// The lock of a directory, once it is held. It is released when the process ends.
+/// The lock of a directory, once it is held. It is released with the last clone.
 #[derive(Clone, Debug, Default)]
 pub(in crate::store) struct DirectoryLock(pub(super) Arc<OnceCell<File>>);

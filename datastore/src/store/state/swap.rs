@@ -3,22 +3,21 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use datastore_api::{StateKey, chain};
+use datastore_api::chain;
+use datastore_api::state::StateKind;
 use jiff::Timestamp;
 use object_store::path::Path;
 use object_store::{Error, ObjectStoreExt as _, PutMode, PutOptions, UpdateVersion};
 use tokio::time::{Instant, sleep};
 
 use crate::store::backend::metered::{STAT_TIMEOUT, in_time, put_timeout};
-use crate::store::error::{StoreError, backend_error};
+use crate::store::error::backend_error;
 use crate::store::handle::Store;
-use crate::store::key::{parse, random};
+use crate::store::key::random;
 use crate::store::state::LayerKey;
 use crate::store::state::control::Control;
 use crate::store::state::error::StateError;
-
-/// Prefix of control objects and of the descriptions of versions.
-pub(in crate::store) const STATES: &str = ".plancha/states/";
+use crate::store::state::paths::StateObject;
 
 /// How long writers that come in each other's way try again.
 const CONTENTION_TIMEOUT: Duration = Duration::from_secs(12);
@@ -32,23 +31,6 @@ enum Found {
     Version(UpdateVersion),
     /// In a directory, where this process is alone.
     File,
-}
-
-impl LayerKey {
-    /// Where everything but the documents of its states is.
-    pub(super) fn prefix(&self) -> String {
-        format!("{STATES}{}/{}", self.namespace, self.layer)
-    }
-
-    fn control_path(&self) -> Result<Path, StoreError> {
-        parse(&format!("{}/control", self.prefix()))
-    }
-}
-
-impl From<&StateKey> for LayerKey {
-    fn from(key: &StateKey) -> Self {
-        Self { namespace: key.namespace.clone(), layer: key.layer.clone() }
-    }
 }
 
 impl Store {
@@ -70,6 +52,9 @@ impl Store {
         mut change: impl FnMut(&mut Control, Timestamp) -> Result<T, StateError>,
     ) -> Result<T, StateError> {
         self.check_states_allowed().await?;
+        if self.states.read_only {
+            return Err(backend_error("this process only reads states").into());
+        }
         let path = layer.control_path()?;
         // Writers of this process wait for each other instead of replacing in vain.
         let _key_lock = self.key_lock(&path).await;
@@ -176,21 +161,22 @@ impl Store {
     /// no state would have terraform create everything again. A listing also distinguishes a missing bucket.
     async fn check_absent(&self, layer: &LayerKey) -> Result<(), StateError> {
         use futures::TryStreamExt as _;
-        for prefix in [layer.prefix(), format!("states/{}/{}", layer.namespace, layer.layer)] {
-            let mut listed = self.list(&prefix)?;
-            let first = in_time(STAT_TIMEOUT, "list the versions of a state", listed.try_next());
-            let first = first.await.map_err(backend_error)??;
-            // A snapshot or a refused write may be there without one.
-            let lost = first.filter(|object| object.key.contains("/versions/"));
-            if let Some(object) = lost {
-                return Err(StateError::Damaged(format!(
-                    "the versions of the state are there (`{}`), but their control object `{}/control` is missing",
-                    object.key,
-                    layer.prefix()
-                )));
-            }
+        // A snapshot or a refused write may be there without one.
+        let listed = self.list(&layer.prefix())?;
+        let is_version = |key: &str| {
+            matches!(StateObject::of(key), Some(StateObject::Description(_, StateKind::Head, _)))
+        };
+        let versions = listed.try_filter(|object| std::future::ready(is_version(&object.key)));
+        let mut versions = std::pin::pin!(versions);
+        let first = in_time(STAT_TIMEOUT, "list the versions of a state", versions.try_next());
+        match first.await.map_err(backend_error)?? {
+            None => Ok(()),
+            Some(object) => Err(StateError::Damaged(format!(
+                "the versions of the state are there (`{}`), but their control object `{}/control` is missing",
+                object.key,
+                layer.prefix()
+            ))),
         }
-        Ok(())
     }
 }
 

@@ -1,11 +1,11 @@
-//! Versions of states: their paths, descriptions and listings.
+//! Versions of states: their descriptions and listings.
 //!
 //! The document of a version is an artifact ([`Key::State`]). Its description is a small object of our own. That of a version
 //! that was the state is written before another one replaces it; that of the present one is in the control object.
 
 use bytes::Bytes;
 use datastore_api::state::{StateKind, StateVersion, States};
-use datastore_api::{Sha256, StateKey, VersionId, chain};
+use datastore_api::{StateKey, VersionId, chain};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use object_store::{Error, ObjectStoreExt as _};
 
@@ -14,27 +14,12 @@ use crate::store::backend::metered::{STAT_TIMEOUT, in_time, put_timeout};
 use crate::store::error::{StoreError, backend_error};
 use crate::store::handle::Store;
 use crate::store::key::parse;
-use crate::store::state::LayerKey;
 use crate::store::state::control::State;
 use crate::store::state::error::StateError;
+use crate::store::state::paths::{description_path, directory};
 
 /// Descriptions that are read at once.
 const PARALLEL_READS: usize = 16;
-
-/// Where the descriptions of a state's versions are.
-pub(super) fn directory(key: &StateKey, kind: StateKind) -> String {
-    let name = match kind {
-        StateKind::Head => "versions",
-        StateKind::Snapshot => "snapshots",
-        StateKind::Rejected => "rejected",
-    };
-    format!("{}/workspaces/{}/{name}", LayerKey::from(key).prefix(), key.workspace)
-}
-
-/// Which version has the snapshot with this digest.
-pub(super) fn hash_path(key: &StateKey, sha256: Sha256) -> String {
-    format!("{}/workspaces/{}/hashes/{sha256}", LayerKey::from(key).prefix(), key.workspace)
-}
 
 impl Store {
     /// A page of a state's versions, newest first, and its head. `after` is the last version of the previous page.
@@ -104,13 +89,13 @@ impl Store {
     }
 
     /// The description of a version; `None` if there is none.
-    pub(super) async fn described_version(
+    pub async fn described_version(
         &self,
         key: &StateKey,
         kind: StateKind,
         id: &VersionId,
     ) -> Result<Option<StateVersion>, StateError> {
-        let path = parse(&format!("{}/{id}", directory(key, kind)))?;
+        let path = parse(&description_path(key, kind, id))?;
         let read = async {
             match self.objects.get(&path).await {
                 Err(Error::NotFound { .. }) => Ok(None),
@@ -127,7 +112,7 @@ impl Store {
 
     /// The description of a version of any kind that can be read: the present one, an earlier one, a snapshot, or one that
     /// was refused.
-    pub(super) async fn find_version(
+    pub async fn find_version(
         &self,
         key: &StateKey,
         id: &VersionId,
@@ -153,7 +138,7 @@ impl Store {
         key: &StateKey,
         version: &StateVersion,
     ) -> Result<(), StateError> {
-        let path = parse(&format!("{}/{}", directory(key, version.kind), version.version))?;
+        let path = parse(&description_path(key, version.kind, &version.version))?;
         let json =
             serde_json::to_vec(version).map_err(|error| StateError::Damaged(error.to_string()))?;
         let put = self.put_internal(&path, Bytes::from(json));

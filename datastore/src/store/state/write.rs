@@ -15,7 +15,7 @@ use crate::store::state::LayerKey;
 use crate::store::state::control::{Claims, Lock, Order, State};
 use crate::store::state::document::{InvalidState, StateDocument, inspected, with_serial};
 use crate::store::state::error::StateError;
-use crate::store::state::versions::hash_path;
+use crate::store::state::paths::hash_path;
 use crate::store::write::conditions::PutConditions;
 
 /// Who writes a version, as its description shows it.
@@ -251,6 +251,8 @@ impl Store {
         if let Some(id) = earlier
             && self.described_version(key, StateKind::Snapshot, &id).await?.is_some()
         {
+            // `gc` counts the age of a snapshot from the last time that it was stored.
+            self.put_internal(&hash, Bytes::from(id.to_string())).await?;
             self.discard_version(key, &version).await;
             return Ok(());
         }

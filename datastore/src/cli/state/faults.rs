@@ -1,0 +1,50 @@
+//! What `verify` checks of states beside the digests of their documents.
+
+use std::io::Write;
+
+use datastore_api::chain;
+
+use crate::cli::error::{CommandError, Damage};
+use crate::store::{StateError, StateSettings, Store, concise};
+
+/// Prints control objects that are missing or damaged, and states whose document is missing, below a prefix.
+pub(in crate::cli) async fn print_faults(
+    store: &Store,
+    prefix: &str,
+    out: &mut impl Write,
+) -> Result<Damage, CommandError> {
+    let mut damage = Damage { changed: 0, missing: 0, unread: 0 };
+    if !"states/".starts_with(prefix) && !prefix.starts_with("states/") {
+        return Ok(damage);
+    }
+    let store = store.with_states(StateSettings::read_only());
+    let layers = store.layers_with_states().await;
+    for layer in layers.map_err(|error| CommandError::Storage("list the states", error))? {
+        let [own, documents] = layer.state_directories();
+        if !documents.starts_with(prefix) && !prefix.starts_with(&*documents) {
+            continue;
+        }
+        let faults = match store.state_faults(&layer).await {
+            Ok(faults) => faults,
+            Err(StateError::Store(error)) => {
+                damage.unread += 1;
+                writeln!(out, "unread ({}) {own}control", concise(&chain(&error)))?;
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        for fault in faults {
+            let is_shown = fault.path.starts_with(prefix) || fault.path.starts_with(&*own);
+            // A directory has shown this by the digest record.
+            let is_printed = store.is_lost(&fault.path).await.unwrap_or_default();
+            if !is_shown || is_printed {
+                continue;
+            }
+            let count = if fault.is_missing { &mut damage.missing } else { &mut damage.changed };
+            *count += 1;
+            let verdict = if fault.is_missing { "missing" } else { "changed" };
+            writeln!(out, "{verdict} {}", fault.path)?;
+        }
+    }
+    Ok(damage)
+}
