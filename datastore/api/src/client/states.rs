@@ -354,6 +354,13 @@ impl Client {
     }
 }
 
+impl ClientError {
+    /// Whether this is the answer of a datastore without the route, or whose storage cannot keep states.
+    pub fn lacks_route(&self) -> bool {
+        is_unsupported(self)
+    }
+}
+
 /// Whether this is the answer of a datastore without the route, or whose storage cannot keep states.
 fn is_unsupported(error: &ClientError) -> bool {
     match error {

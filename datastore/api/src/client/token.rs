@@ -20,27 +20,34 @@ pub enum Token {
 }
 
 impl Token {
-    pub(super) fn header(&self) -> Result<Option<HeaderValue>, ClientError> {
-        let refused = |path: &Path, reason: &str| ClientError::Token {
-            path: path.to_owned(),
-            reason: reason.to_owned(),
-        };
-        let (path, text) = match self {
+    /// The token as it is now.
+    pub fn secret(&self) -> Result<Option<SecretString>, ClientError> {
+        let text = match self {
             Self::None => return Ok(None),
-            Self::Text(text) => (Path::new("PLANCHA_TOKEN"), text.clone()),
+            Self::Text(text) => text.clone(),
             Self::File(path) => match read(path) {
-                Ok(text) => (path.as_path(), SecretString::from(text)),
-                Err(error) => return Err(refused(path, &error.to_string())),
+                Ok(text) => SecretString::from(text),
+                Err(error) => return Err(self.refused(&error.to_string())),
             },
         };
         let text = text.expose_secret().trim();
-        if text.is_empty() {
-            return Err(refused(path, "it is empty"));
-        }
-        let mut header = HeaderValue::from_str(text)
-            .map_err(|_| refused(path, "it has characters that are not valid in a header"))?;
+        if text.is_empty() { Err(self.refused("it is empty")) } else { Ok(Some(text.into())) }
+    }
+
+    pub(super) fn header(&self) -> Result<Option<HeaderValue>, ClientError> {
+        let Some(secret) = self.secret()? else { return Ok(None) };
+        let mut header = HeaderValue::from_str(secret.expose_secret())
+            .map_err(|_| self.refused("it has characters that are not valid in a header"))?;
         header.set_sensitive(true);
         Ok(Some(header))
+    }
+
+    fn refused(&self, reason: &str) -> ClientError {
+        let path = match self {
+            Self::File(path) => path,
+            Self::None | Self::Text(_) => Path::new("PLANCHA_TOKEN"),
+        };
+        ClientError::Token { path: path.to_owned(), reason: reason.to_owned() }
     }
 }
 
