@@ -17,7 +17,9 @@ pub(crate) mod telemetry;
 mod tools;
 mod variables;
 
-pub use actions::{ApplyArgs, DestroyArgs, LeaseArgs, PlanArgs, PlanName, StateFileArgs};
+pub use actions::{
+    ApplyArgs, DestroyArgs, LeaseArgs, PlanArgs, PlanName, StateArgs, StateFileArgs, StatePlace,
+};
 pub use binding::{BindingArgs, SnapshotMode};
 pub use classify::ClassifyArgs;
 pub use environment::{Environment, GitHub, GitHubApp, MirrorVariables, Pod, Tenv, Terminal};
@@ -411,6 +413,9 @@ pub struct RunArgs {
     /// In which files the state is.
     #[command(flatten)]
     pub state_files: StateFileArgs,
+    /// Where the state is.
+    #[command(flatten)]
+    pub state: StateArgs,
     /// Values of variables.
     #[command(flatten)]
     pub variables: VariableArgs,

@@ -9,6 +9,7 @@ mod lease;
 mod order;
 mod plan;
 mod show;
+mod state;
 mod step;
 mod tool;
 
@@ -211,6 +212,7 @@ impl From<&RunError> for Failure {
             RunError::Checkout(cause) => cause.into(),
             RunError::Version(cause) => cause.into(),
             RunError::Release(cause) => cause.into(),
+            RunError::State(cause) => (&**cause).into(),
             RunError::Datastore(cause)
             | RunError::Ledger(cause)
             | RunError::Open(OpenError::Datastore(cause)) => Self::of_datastore(cause, error),
@@ -221,7 +223,7 @@ impl From<&RunError> for Failure {
                 Self::of_step(error)
             }
             RunError::Scratch(cause) => scratch_failure(cause, error),
-            RunError::Lease(cause) => cause.into(),
+            RunError::Lease(cause) => (&**cause).into(),
             RunError::Plan(_) => Self::new(Kind::Unclassified, error),
             RunError::Incomplete { cause, .. } | RunError::Io(cause) => Self::of_io(error, cause),
             RunError::Annotate { .. } => {
@@ -232,9 +234,6 @@ impl From<&RunError> for Failure {
             RunError::Binding(cause) => cause.into(),
             RunError::Snapshot(cause) => snapshot_failure(cause, error),
             RunError::Credentials(why) => Self::new(Kind::Credentials, error).with_hint(&why.hint),
-            RunError::Spool { .. } => Self::of_config(error, SPOOL),
-            RunError::LocalState(_) => Self::new(Kind::Config, error).with_hint(LOST_STATE),
-            RunError::PlannedState(_) => Self::of_config(error, LOST_AFTER_PLAN),
             RunError::StateFile(cause) => Self::of_config(error, cause.hint()),
             RunError::Unwritten { cause, state } => Self::of_kept_state(error, cause, state.hint()),
             RunError::Errored { cause, errored } => {
@@ -401,12 +400,13 @@ const LEFT_IMPORT: &str = "nothing was applied; take it out of the state (`terra
     belongs to this layer, import it with a plan that is reviewed";
 
 /// What to do if the state of which the plan was made is gone with the private directory of its run.
-const LOST_AFTER_PLAN: &str = "nothing was applied; use a backend that is not local, or a path outside of the checkout, or \
+const LOST_AFTER_PLAN: &str = "nothing was applied; keep the state in the datastore with --state datastore, use a backend that is not local, or a path outside of the checkout, or \
     plan and apply with --work-dir DIR; then plan again";
 
 /// What to do if the state would be removed with the private directory of the run.
-const LOST_STATE: &str = "nothing was applied; configure a backend other than local (s3, gcs, azurerm, http), keep its \
-     directory with --work-dir DIR, or name a file for the state with --state-in and --state-out; a plan of a directory used in place is applied there with --snapshot=never";
+const LOST_STATE: &str = "nothing was applied; keep the state in the datastore with --state datastore, configure a backend \
+     other than local (s3, gcs, azurerm, http), keep its directory with --work-dir DIR, or name a file for the state with \
+     --state-in and --state-out; a plan of a directory used in place is applied there with --snapshot=never";
 
 /// What to do about a snapshot that would be too large.
 const EXCLUDE: &str = "exclude what the tool does not need in .terraformignore, which has no effect on files that git tracks";

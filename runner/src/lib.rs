@@ -297,17 +297,12 @@ fn new_run<'a>(
 
 /// Executes a run. Its failure is stored.
 async fn execute_run(run: &mut Run<'_>, environment: &Environment) -> Option<Failure> {
-    let error = Box::pin(run.execute()).await.err();
-    let failure = match &error {
-        Some(error) => {
-            let failure = Failure::from(error).with_unanswered(run.unanswered());
-            failure.with_lost_lease(run.lost_lease()).masked(&environment.redaction)
-        }
-        None => {
-            run.release_lease().await;
-            return None;
-        }
+    let Err(error) = Box::pin(run.execute()).await else {
+        run.release_lease().await;
+        return None;
     };
+    let failure = Failure::from(&error).with_unanswered(run.unanswered());
+    let failure = failure.with_lost_lease(run.lost_lease()).masked(&environment.redaction);
     // An apply that succeeded has stored its report itself.
     if run.report.outcome != Outcome::Applied {
         failure.record(&mut run.report);

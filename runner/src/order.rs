@@ -14,3 +14,4 @@ pub(crate) mod outputs;
 pub(crate) mod pipes;
 mod pod;
 mod requested_tool;
+mod state;

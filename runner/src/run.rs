@@ -11,7 +11,7 @@ pub(crate) mod failed;
 pub(crate) mod lease;
 mod migrate;
 pub(crate) mod plan;
-mod prepare;
+pub(crate) mod prepare;
 mod push;
 mod snapshot;
 pub(crate) mod step;

@@ -57,13 +57,6 @@ mod show {
     mod terminal;
 }
 
-/// Where states are.
-mod state {
-    mod files;
-    mod kubernetes;
-    mod snapshots;
-}
-
 /// What a plan is bound to, and its snapshot.
 mod binding {
     mod absolute_paths;
@@ -126,6 +119,18 @@ mod source {
     mod sparse;
     pub(crate) mod submodules;
     mod work_dir;
+}
+
+/// Where states are: in the datastore, in files, in Secrets.
+mod state {
+    mod clones;
+    mod files;
+    mod kubernetes;
+    mod local_states;
+    mod machines;
+    mod refused;
+    mod snapshots;
+    mod without_state;
 }
 
 /// Versions, downloads, verification and mirrors.

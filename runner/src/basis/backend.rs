@@ -6,6 +6,7 @@ use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
 use datastore_api::Sha256;
+use datastore_api::state::StateKey;
 use fs_err as fs;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize};
@@ -104,8 +105,20 @@ const FIELDS: &[(&str, &[Field])] = &[
     ),
     ("remote", REMOTE),
     ("cloud", REMOTE),
+    // A state in the datastore of the run, whatever the address is at which the run reaches it.
+    (
+        DATASTORE,
+        &[
+            field("namespace", &["namespace"], &[], None),
+            field("layer", &["layer"], &[], None),
+            field("workspace", &["workspace"], &[], None),
+        ],
+    ),
     ("local", &[field("path", &["path"], &[], Some("terraform.tfstate"))]),
 ];
+
+/// The type of a state in the datastore.
+pub(crate) const DATASTORE: &str = "datastore";
 
 const REMOTE: &[Field] = &[
     field("host", &["hostname"], &["TF_CLOUD_HOSTNAME"], Some("app.terraform.io")),
@@ -218,6 +231,14 @@ impl Backend {
     /// The value of one of the settings that identify the state, if it is known.
     pub(crate) fn value(&self, name: &str) -> Option<&str> {
         self.identity.get(name)?.as_str()
+    }
+
+    /// The backend of a state in the datastore.
+    pub(crate) fn in_datastore(key: &StateKey) -> Self {
+        let StateKey { namespace, layer, workspace } = key;
+        let parts = [("namespace", namespace), ("layer", layer), ("workspace", workspace)];
+        let identity = parts.map(|(name, value)| (name.to_owned(), value.as_ref().into()));
+        Self { kind: DATASTORE.to_owned(), identity: identity.into() }
     }
 
     /// The state file of a `local` backend, relative to the module or absolute.

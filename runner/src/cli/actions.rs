@@ -1,6 +1,7 @@
 //! The arguments of `runner plan`, `runner apply` and `runner destroy`.
 
 mod plan_name;
+mod state;
 mod state_files;
 
 use std::time::Duration;
@@ -10,6 +11,7 @@ use clap::builder::{BoolishValueParser, NonEmptyStringValueParser};
 use datastore_api::Sha256;
 
 pub use plan_name::PlanName;
+pub use state::{StateArgs, StatePlace};
 pub use state_files::StateFileArgs;
 
 use crate::cli::RunArgs;

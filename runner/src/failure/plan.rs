@@ -1,6 +1,7 @@
 //! Errors of stored plans, of the comparison with what a plan was made of, and of `runner upload`.
 
 use crate::basis::BasisError;
+use crate::basis::backend::DATASTORE;
 use crate::basis::binding::BindingError;
 use crate::failure::{Failure, Kind, disk_hint};
 use crate::run::artifacts::Defect;
@@ -181,6 +182,16 @@ impl From<&BindingError> for Failure {
     }
 }
 
+/// The next step for a plan of something else.
+fn of_elsewhere(what: &str, theirs: &str) -> &'static str {
+    if what == "backend" && theirs.starts_with(DATASTORE) {
+        "nothing was applied; the state is in the datastore: apply with --state datastore (PLANCHA_STATE), or plan again \
+         without it"
+    } else {
+        "nothing was applied; plan here, or apply where the plan was made"
+    }
+}
+
 impl From<&BasisError> for Failure {
     fn from(error: &BasisError) -> Self {
         let (kind, next) = match error {
@@ -188,10 +199,9 @@ impl From<&BasisError> for Failure {
                 Kind::Config,
                 "plan again, or name the plan with --plan or --plan-file, and without --strict",
             ),
-            BasisError::Elsewhere { .. } => (
-                Kind::Integrity,
-                "nothing was applied; plan here, or apply where the plan was made",
-            ),
+            BasisError::Elsewhere { what, theirs, .. } => {
+                (Kind::Integrity, of_elsewhere(what, theirs))
+            }
             BasisError::Mocks { .. } => (
                 Kind::Integrity,
                 "nothing was applied; plan again when the dependency is applied, or apply the mock outputs with \

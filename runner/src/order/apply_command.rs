@@ -67,6 +67,10 @@ impl ApplyCommand {
         ] {
             words.extend(value.into_iter().flat_map(|value| option(flag, value)));
         }
+        if args.state.state.is_some() {
+            words.extend(["--state", "datastore"].map(str::to_owned));
+        }
+        words.extend(args.state.rebind.then(|| "--rebind".to_owned()));
         Self { workspace, words, finds_plan: args.plan_file.is_some(), command }
     }
 

@@ -12,9 +12,12 @@ use crate::order::apply_command::ApplyCommand;
 use crate::order::datastore::datastore;
 use crate::order::identity::{Identity, identify};
 use crate::order::job::{Action, Apply, Destroy, Job, JobError, Named, inside, keys, source};
-use crate::order::layer::{EffectiveSpec, Layer, LayerFile, LayerHandle, RepositorySpec};
+use crate::order::layer::{
+    EffectiveSpec, Layer, LayerError, LayerFile, LayerHandle, RepositorySpec,
+};
 use crate::order::outputs::{check_outputs, ignored_paths, state_files};
 use crate::order::requested_tool::requested_tool;
+use crate::order::state::datastore_state;
 use crate::source::checkout::Source;
 use crate::tool::argv::PlanOptions;
 use crate::tool::cli_args::other_state_in;
@@ -136,11 +139,7 @@ impl Job {
         action: impl FnOnce(Option<&Layer>) -> Result<Action, JobError>,
     ) -> Result<Self, JobError> {
         let source = named_source(&args)?;
-        let LayerArgs { layer, name, .. } = &args.identity;
-        let layer_file = match layer {
-            Some(path) => Some(LayerFile::load(path, name.as_ref().map(Name::as_ref))?),
-            None => None,
-        };
+        let layer_file = load_layer(&args.identity)?;
         let layer = layer_file.as_ref().map(LayerFile::layer);
         let action = action(layer)?;
         let options = plan_options(&args)?;
@@ -153,9 +152,10 @@ impl Job {
         let state_files = state_files(&args, &action, terragrunt.is_some(), environment)?;
         let identity = identify(&source, &path, args.work_dir.as_deref(), environment).await;
         let run = run_key(&args, layer, &identity, &action)?;
-        let workspace = environment.tf_workspace.clone().filter(|name| !name.is_empty());
+        let has = (datastore.is_some(), terragrunt.is_some());
+        let state = datastore_state(&args.state, &run, (&source, &identity), has)?;
         Ok(Self {
-            apply_command: Some(ApplyCommand::new(&args, &source, workspace, burrito)),
+            apply_command: Some(ApplyCommand::new(&args, &source, workspace(environment), burrito)),
             named: named(&args, plan_is_named),
             terragrunt,
             ignored_paths: ignored_paths(&args, environment),
@@ -178,6 +178,8 @@ impl Job {
             state_files,
             allow_large_state: args.state_files.allow_large_state,
             datastore,
+            state,
+            new_state: args.state.new_state,
             again: false,
             order_key: None,
             skip_empty_plans: false,
@@ -197,6 +199,17 @@ impl Job {
             provider_mirror: None,
         })
     }
+}
+
+fn load_layer(args: &LayerArgs) -> Result<Option<LayerFile>, LayerError> {
+    let LayerArgs { layer, name, .. } = args;
+    let load = |path: &PathBuf| LayerFile::load(path, name.as_ref().map(Name::as_ref));
+    layer.as_ref().map(load).transpose()
+}
+
+/// The workspace that a variable selects.
+fn workspace(environment: &Environment) -> Option<String> {
+    environment.tf_workspace.clone().filter(|name| !name.is_empty())
 }
 
 /// The source that flags name, by default the current directory.

@@ -5,6 +5,8 @@ use std::fmt;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
+use datastore_api::client::StateOrigin;
+use datastore_api::state::StateKey;
 use datastore_api::{Attempt, Client, RunKey, Sha256};
 
 use crate::basis::binding::{KeyError, SigningKey, VerifyKey};
@@ -66,6 +68,10 @@ pub(crate) struct Job {
     /// Whether an apply goes on if the state fills the Secret of the backend `kubernetes`.
     pub(crate) allow_large_state: bool,
     pub(crate) datastore: Option<Client>,
+    /// The state, if it is in the datastore.
+    pub(crate) state: Option<DatastoreState>,
+    /// Whether to plan without a state although the layer was applied before (`--new-state`).
+    pub(crate) new_state: bool,
     /// Whether to apply without a stored plan even if this run has been applied before (`--again`).
     pub(crate) again: bool,
     /// Whether a plan without changes keeps the layer's `apply-sum` as its `plan-sum` (`--skip-empty-plans`).
@@ -102,6 +108,25 @@ pub(crate) struct Job {
     pub(crate) pod: bool,
     /// The URL of a provider mirror that is tried before the registries.
     pub(crate) provider_mirror: Option<String>,
+}
+
+/// A state in the datastore.
+#[derive(Clone, Debug)]
+pub(crate) struct DatastoreState {
+    pub(crate) key: StateKey,
+    /// Where the code is, if that is known. The state's first writer records it.
+    pub(crate) place: Option<String>,
+    /// Whether to move a local state into the datastore (`--migrate-state`).
+    pub(crate) migrates: bool,
+    /// Whether to record this place instead of another one (`--rebind`).
+    pub(crate) rebinds: bool,
+}
+
+impl DatastoreState {
+    /// What a write of this state records.
+    pub(crate) fn origin(&self) -> StateOrigin {
+        StateOrigin { place: self.place.clone(), rebind: self.rebinds, ..StateOrigin::default() }
+    }
 }
 
 /// What flags or their variables named explicitly. A stored plan must match it.

@@ -93,12 +93,7 @@ impl Job {
             has_earlier_attempts: false,
             source: Source::Bundle(bundle(&order, &run.namespace)?),
             source_id: repository.as_deref().map(SourceId::of_repository),
-            place: PlanPlace {
-                repository,
-                path: Some(path.to_string_lossy().into_owned()),
-                workspace: Some(workspace(environment, None)),
-                ..PlanPlace::default()
-            },
+            place: plan_place(repository, &path, environment),
             named: Named::default(),
             apply_command: None,
             path,
@@ -108,6 +103,8 @@ impl Job {
             request: requested.version,
             terragrunt: requested.terragrunt,
             datastore: Some(datastore),
+            state: None,
+            new_state: false,
             tools,
             options: PlanOptions::default(),
             again: false,
@@ -286,4 +283,14 @@ pub(super) fn client_settings(
     // The mounted certificate is trusted, even if SSL_CERT_FILE does not name it.
     settings.ca_files.extend(Path::new(CA).exists().then(|| PathBuf::from(CA)));
     Ok(settings)
+}
+
+/// Where the code of the plan is.
+fn plan_place(repository: Option<String>, path: &Path, environment: &Environment) -> PlanPlace {
+    PlanPlace {
+        repository,
+        path: Some(path.to_string_lossy().into_owned()),
+        workspace: Some(workspace(environment, None)),
+        ..PlanPlace::default()
+    }
 }

@@ -112,12 +112,6 @@ impl PlanRecord {
         self.action == DESTROY
     }
 
-    /// Whether this attempt has destroyed everything.
-    pub(crate) fn has_destroyed_all(&self) -> bool {
-        let is_done = matches!(self.outcome.as_str(), "applied" | "no_changes");
-        self.destroys() && is_done && self.state.as_ref().is_some_and(|state| state.empty)
-    }
-
     /// The place of the plan, with the source directory if that was in no repository.
     pub(crate) fn shown_place(&self) -> String {
         let place = self.place.as_ref().map(ToString::to_string).unwrap_or_default();

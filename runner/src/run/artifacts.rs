@@ -1,5 +1,6 @@
 //! The files of one run in the datastore: its attempt, its uploads, and the plans and records of other runs.
 
+mod applies;
 mod attempt;
 mod history;
 mod ledgers;
@@ -17,6 +18,7 @@ use datastore_api::{Attempt, Client, ClientError, File, PlanFormat, RunKey};
 use futures::future::try_join_all;
 use reqwest::StatusCode;
 
+pub(crate) use applies::LastApply;
 pub(crate) use attempt::OpenError;
 pub(crate) use ledgers::{MAX_LEDGER, replace_ledger};
 pub(crate) use newest::{NewestPlan, Wanted};

@@ -14,6 +14,7 @@ use crate::run::apply::remainder::differences::Differences;
 use crate::run::artifacts::OpenError;
 use crate::run::lease::error::LeaseError;
 use crate::run::plan::summary::PlanError;
+use crate::run::prepare::datastore_state::error::StateError;
 use crate::run::push::{ErroredState, MissingState, Unpushed, UnwrittenState};
 use crate::run::step::found_lock::FoundLock;
 use crate::run::step::limits::TimedOut;
@@ -177,6 +178,8 @@ pub(crate) enum RunError {
     Open(#[from] OpenError),
     #[error(transparent)]
     Applied(AppliedError),
+    #[error(transparent)]
+    State(Box<StateError>),
     #[error("the datastore")]
     Datastore(#[from] ClientError),
     #[error("nothing was applied, because its ledger could not be read or stored")]
@@ -193,7 +196,7 @@ pub(crate) enum RunError {
     #[error(transparent)]
     Scratch(#[from] ScratchError),
     #[error(transparent)]
-    Lease(#[from] LeaseError),
+    Lease(Box<LeaseError>),
     #[error("{0}")]
     Io(#[from] std::io::Error),
     #[error("stopped by {0}")]
@@ -203,6 +206,12 @@ pub(crate) enum RunError {
     StoppedStep { during: String, stop: Stop, last: Option<String> },
     #[error("{tool} apply was stopped by {stop}; {done} before that")]
     StoppedApply { tool: String, stop: Stop, done: String },
+}
+
+impl From<StateError> for RunError {
+    fn from(error: StateError) -> Self {
+        Self::State(Box::new(error))
+    }
 }
 
 impl RunError {
@@ -258,6 +267,14 @@ pub(crate) enum AbsentState {
         "there is no state, and without a datastore it is not known whether anything was applied"
     )]
     Unknown,
+    #[error("there is no state, and it is not known whether anything was applied: {0}")]
+    Unread(String),
+}
+
+impl From<LeaseError> for RunError {
+    fn from(error: LeaseError) -> Self {
+        Self::Lease(Box::new(error))
+    }
 }
 
 /// A kept record of an apply cannot be read, and may be that of this apply.

@@ -36,6 +36,8 @@ use crate::run::lease::renewal::{Renewal, Renewed};
 
 /// How long the release of a lease may take.
 const RELEASE: Duration = Duration::from_secs(5);
+/// Between two tries to lock the file of the lease.
+const PAUSE: Duration = Duration::from_millis(100);
 
 impl Run<'_> {
     /// Takes the lease of the layer, before init. A pod of Burrito's takes none: its controllers run one at a time.
@@ -44,7 +46,7 @@ impl Run<'_> {
             return Ok(());
         };
         let key = self.own_state_key();
-        let taken = Box::pin(self.request_lease(&datastore, &key));
+        let taken = Box::pin(self.request_lease(&datastore, &key, true));
         self.lease = self.signals.or(taken).await.map_err(RunError::Stopped)??;
         let line = match &self.lease {
             RunLease::None => return Ok(()),
@@ -60,9 +62,10 @@ impl Run<'_> {
                 chain(&**error)
             ),
         };
-        match &self.lease {
-            RunLease::Held(_) => tracing::info!("{line}"),
-            _ => tracing::warn!("{line}"),
+        if self.lease.held().is_some() {
+            tracing::info!("{line}");
+        } else {
+            tracing::warn!("{line}");
         }
         Ok(self.log.line(&line)?)
     }
@@ -84,9 +87,10 @@ impl Run<'_> {
         &self,
         datastore: &Client,
         key: &StateKey,
+        may_wait: bool,
     ) -> Result<RunLease, RunError> {
         let StateKey { namespace, layer, workspace } = key;
-        let file = match self.lock_file(datastore, key).await {
+        let file = match self.lock_file(datastore, key, may_wait).await {
             Ok(file) => file,
             Err(error) => return without_lease(error),
         };
@@ -160,21 +164,36 @@ impl Run<'_> {
         Some(credential)
     }
 
-    /// The file of the lease on this machine. The lease of a runner of this machine that was killed is released: its tool has
+    /// The file of the lease on this machine. A runner that has it may be about to release its lease: with `may_wait` its end
+    /// is waited for. The lease of a runner of this machine that was killed is released: its tool has
     /// ended by now.
     async fn lock_file(
         &self,
         datastore: &Client,
         StateKey { namespace, layer, .. }: &StateKey,
+        may_wait: bool,
     ) -> Result<Option<OwnFile>, ClientError> {
         let url = &datastore.settings().url;
         let home = self.environment.own_state_home();
-        let file = home.map(|home| OwnFile::lock(home, url, (namespace, layer))).transpose();
-        let file = file.unwrap_or_else(|error| {
-            tracing::debug!("a later run cannot know that this one was killed: {error}");
-            None
-        });
-        let Some(file) = file.flatten() else { return Ok(None) };
+        let lock = || home.map(|home| OwnFile::lock(home, url, (namespace, layer))).transpose();
+        let mut waits = false;
+        let file = loop {
+            match lock() {
+                Ok(Some(None)) if may_wait => {}
+                Ok(file) => break file.flatten(),
+                Err(error) => {
+                    tracing::debug!("a later run cannot know that this one was killed: {error}");
+                    break None;
+                }
+            }
+            if !std::mem::replace(&mut waits, true) {
+                tracing::info!(
+                    "another runner of this machine has the lease of the layer {namespace}/{layer}: waiting for it"
+                );
+            }
+            tokio::time::sleep(PAUSE).await;
+        };
+        let Some(file) = file else { return Ok(None) };
         if let Some(id) = file.left() {
             datastore.release_lease(namespace, layer, &id).await?;
             tracing::info!(

@@ -1,5 +1,6 @@
 //! What both actions need before the tool can plan or apply: the code, the tool, its variables, and init.
 
+pub(crate) mod datastore_state;
 pub(super) mod describe;
 mod preflight;
 pub(super) mod secrets;
@@ -14,6 +15,7 @@ use datastore_api::state::LayerTool;
 use fs_err as fs;
 
 use crate::basis::Basis;
+use crate::basis::binding;
 use crate::basis::providers::{self, Digests, Unread};
 use crate::order::job::Job;
 use crate::process::{Program, private_file};
@@ -21,6 +23,7 @@ use crate::release::{Installed, Releases};
 use crate::report::ToolReport;
 use crate::run::Run;
 use crate::run::error::RunError;
+use crate::run::prepare::datastore_state::used::UsedState;
 pub(super) use crate::run::prepare::state_in::copy_state;
 use crate::run::step::messages::MESSAGES;
 use crate::run::stored_plan::Choice;
@@ -29,12 +32,13 @@ use crate::source::checkout::source_id::SourceId;
 use crate::source::checkout::{self, Source, Workspace};
 use crate::tool::argv::Tool;
 use crate::tool::cli_args::asks_for_json;
+use crate::tool::cli_config::dev_overrides::dev_overrides;
 use crate::tool::cli_config::own_files;
-use crate::tool::dev_overrides::dev_overrides;
+use crate::tool::cli_config::provider_mirror::with_mirror;
 use crate::tool::file_names::LOCK_FILE;
 use crate::tool::import_file;
 use crate::tool::path_dir::with_tools;
-use crate::tool::provider_mirror::with_mirror;
+use crate::tool::state_file;
 use crate::version::{self, ToolName};
 
 /// The checked-out code, and the tool that runs on it.
@@ -57,6 +61,8 @@ pub(super) struct Prepared {
     messages: Option<PathBuf>,
     /// The runner's copy of the state, if flags name files of the state.
     pub(super) state_copy: Option<PathBuf>,
+    /// What makes the tool use the state in the datastore, until the end of the run.
+    state: Option<UsedState>,
 }
 
 impl Prepared {
@@ -64,6 +70,11 @@ impl Prepared {
     pub(super) fn layer_tool(&self) -> LayerTool {
         let Installed { tool, version, .. } = &self.installed;
         LayerTool { name: tool.to_string(), version: version.to_string() }
+    }
+
+    /// Whether the tool works with a state in the datastore.
+    pub(super) fn uses_datastore_state(&self) -> bool {
+        self.state.is_some()
     }
 
     pub(super) fn tool(&self) -> Tool<'_> {
@@ -104,14 +115,9 @@ impl Run<'_> {
         let (workspace, ()) = tokio::join!(workspace, self.hash_ahead(&releases));
         let workspace = workspace?;
         self.warn_of_unused_work_dir(&workspace, snapshot.is_some());
+        self.check_no_backend(&workspace)?;
         if let Some((choice, snapshot)) = snapshot {
-            self.source_id = choice.source().map(SourceId::of_repository);
-            self.path_in_snapshot = Some(snapshot.path.clone());
-            // The code is that of the plan, and so is its place.
-            if let Some(place) = choice.binding.as_ref().and_then(|binding| binding.place.clone()) {
-                self.report.place = Some(place);
-            }
-            self.report.directory = choice.basis.made_in().map(str::to_owned);
+            self.record_snapshot(choice, snapshot);
         }
         self.report.revision = revision(basis, &workspace);
         self.report.source_sha256 = workspace.sha256;
@@ -148,7 +154,18 @@ impl Run<'_> {
             has_colours: self.environment.terminal.has_colours(&std::io::stdout()),
             messages: self.messages(),
             state_copy: self.state_in.as_ref().map(|state| state.copy.clone()),
+            state: None,
         })
+    }
+
+    /// Records that the code is that of the plan, and so is its place.
+    fn record_snapshot(&mut self, choice: &Choice, snapshot: &binding::Workspace) {
+        self.source_id = choice.source().map(SourceId::of_repository);
+        self.path_in_snapshot = Some(snapshot.path.clone());
+        if let Some(place) = choice.binding.as_ref().and_then(|binding| binding.place.clone()) {
+            self.report.place = Some(place);
+        }
+        self.report.directory = choice.basis.made_in().map(str::to_owned);
     }
 
     /// Removes what killed runs have left beside the code.
@@ -158,8 +175,11 @@ impl Run<'_> {
             Source::Directory(dir) => Some(dir),
             _ => None,
         };
-        for dir in directory.into_iter().chain(work_dir) {
-            import_file::remove_left(&dir.join(path));
+        for dir in directory.into_iter().chain(work_dir).map(|dir| dir.join(path)) {
+            import_file::remove_left(&dir);
+            if let Err(error) = state_file::remove_left(&dir) {
+                tracing::warn!("{} has a file of a killed run: {error}", dir.display());
+            }
         }
     }
 
@@ -196,6 +216,7 @@ impl Run<'_> {
             datastore: self.job.datastore.as_ref(),
             submodules: self.job.submodules,
             source_id: self.job.source_id.as_ref(),
+            in_copy: self.job.state.is_some(),
             planned: basis.and_then(Basis::commit),
         }
     }
@@ -230,13 +251,16 @@ impl Run<'_> {
     ) -> Result<Prepared, RunError> {
         self.redact_variables(&prepared);
         self.check_credentials(&mut prepared).await?;
+        self.use_datastore_state(&mut prepared).await?;
         // Terragrunt runs its own init: a separate one could fail for a dependency that allows mock outputs only for
         // plans.
         if prepared.terragrunt.is_none() {
             self.step_with_retries(&mut prepared, "init", || Ok(()), init).await?;
             prepared.mirrored = false;
+            self.check_used_state(&prepared)?;
             self.record_lock_file(&prepared).await?;
             self.check_state_files(&prepared)?;
+            self.check_state_in().await?;
             self.record_called_modules(&prepared.workspace).await?;
             if !self.report.called_modules.is_empty() && !prepared.is_snapshot {
                 self.add_called_to_order(&prepared.workspace)?;

@@ -24,6 +24,7 @@ use crate::source::checkout::{Source, Workspace};
 use crate::source::git;
 use crate::source::modules::has_configuration;
 use crate::source::snapshot::{self, Before, SnapshotError, SourceFiles, before, select};
+use crate::tool::state_file;
 
 /// What a snapshot is made of, as known before init.
 #[derive(Debug)]
@@ -54,7 +55,10 @@ impl Run<'_> {
             SnapshotMode::Never => false,
             // A pod's code is in a bundle that the datastore has already.
             // Terragrunt's functions call git, and a snapshot has no repository.
-            SnapshotMode::Auto => workspace.own.is_some() && !job.pod && job.terragrunt.is_none(),
+            SnapshotMode::Auto => {
+                let is_in_place = workspace.own.is_none() || workspace.in_place_of.is_some();
+                !is_in_place && !job.pod && job.terragrunt.is_none()
+            }
         };
         if !is_wanted || job.datastore.is_none() {
             return Ok(None);
@@ -77,7 +81,9 @@ impl Run<'_> {
         }
         let listed = match (&self.job.source, &workspace.own) {
             // A copy has no `.git`, but its source may have one.
-            (Source::Directory(source), Some(_)) => git::files(source).await,
+            (Source::Directory(source), Some(_)) => {
+                git::files(workspace.copied_from.as_ref().unwrap_or(source)).await
+            }
             // An archive has none. A work tree around it does not count.
             (Source::Archive(_), _) => Ok(None),
             _ => git::files(&root).await,
@@ -95,7 +101,9 @@ impl Run<'_> {
         };
         // TMPDIR may be in the source.
         let scratch = canonical(&self.scratch.join(""))?;
-        let own = self.job.ignored_paths.iter().chain([&scratch]);
+        let state_file = dir.join(state_file::NAME);
+        let state_file = self.job.state.as_ref().map(|_| &state_file);
+        let own = self.job.ignored_paths.iter().chain([&scratch]).chain(state_file);
         let of_runner = own.filter_map(|path| below(path, &root));
         let files = SourceFiles {
             before,

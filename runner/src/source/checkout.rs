@@ -1,6 +1,6 @@
 //! Puts the code of a run into a directory where the tool can work.
 //!
-//! A writable directory is used in place. A read-only directory is copied, an archive is unpacked, and a git URL is fetched
+//! A writable directory is used in place, or copied if the runner adds a file. A read-only directory is copied, an archive is unpacked, and a git URL is fetched
 //! by the `git` program, into a directory of the runner's. This module does not depend on what the code means.
 
 mod beside;
@@ -16,7 +16,7 @@ use fs_err as fs;
 use nix::unistd::{AccessFlags, access};
 
 use crate::source::checkout::context::CheckoutContext;
-use crate::source::checkout::copied::{Unpacked, copied, unpack};
+use crate::source::checkout::copied::{Original, Unpacked, copied, unpack};
 use crate::source::error::{CheckoutError, named};
 use crate::source::git::{self, GitSource};
 use crate::source::modules;
@@ -60,8 +60,10 @@ pub(crate) struct Workspace {
     unfetched: Vec<Unfetched>,
     /// The states in the archive that it was unpacked from, by their paths in it.
     pub(crate) packed_states: Vec<PathBuf>,
-    /// The read-only directory that it is a copy of.
+    /// The directory that it is a copy of: a read-only one, or a writable one with the rest of its work tree.
     pub(crate) copied_from: Option<PathBuf>,
+    /// The module in the user's writable directory that was copied all the same.
+    pub(crate) in_place_of: Option<PathBuf>,
     /// Whether the directory stays when the run has ended.
     pub(crate) kept: bool,
     /// The lock of a directory that stays, held while the run lives.
@@ -120,6 +122,12 @@ impl Workspace {
         Ok(Self { own: Some(root), kept: false, ..Self::in_place(dir, revision) })
     }
 
+    /// A directory of the runner. With a lock it stays.
+    fn of_own(dir: PathBuf, revision: Option<String>, lock: Option<File>) -> Self {
+        let (own, kept) = (Some(dir.clone()), lock.is_some());
+        Self { own, kept, _lock: lock, ..Self::in_place(dir, revision) }
+    }
+
     /// A directory of the user.
     fn in_place(dir: PathBuf, revision: Option<String>) -> Self {
         Self {
@@ -133,6 +141,7 @@ impl Workspace {
             unfetched: Vec::new(),
             packed_states: Vec::new(),
             copied_from: None,
+            in_place_of: None,
             kept: true,
             _lock: None,
         }
@@ -147,15 +156,15 @@ pub(crate) async fn checkout(
     ignored: &[PathBuf],
     context: CheckoutContext<'_>,
 ) -> Result<Workspace, CheckoutError> {
-    let whole = place(source, work_dir, ignored, context).await?;
-    let (root, kept) = (whole.dir.clone(), whole.kept);
+    let whole = place(source, path, work_dir, ignored, context).await?;
+    let root = whole.dir.clone();
     if let Source::Archive(file) = source {
         modules::check(file, &root, path)?;
     }
     let unfetched = missing_parts(source, &root, path, context).await?;
     let literal = &Called::new();
     check_sparse(source, &whole.left_out, path, literal)?;
-    check_beside(source, &root, path, kept, literal)?;
+    check_beside(source, &root, path, &whole, literal)?;
     let revision = match (source, work_dir) {
         (Source::Git(_), Some(_)) => {
             kept_revision(&root, path, ignored, context).await?.or(whole.revision)
@@ -163,7 +172,8 @@ pub(crate) async fn checkout(
         _ => whole.revision,
     };
     let dir = inside(&root, path)?;
-    Ok(Workspace { dir, revision, unfetched, ..whole })
+    let in_place_of = whole.in_place_of.map(|source| source.join(path));
+    Ok(Workspace { dir, revision, unfetched, in_place_of, ..whole })
 }
 
 /// Checks the modules of which only init knows as the checkout checks those that the configuration calls by literal paths.
@@ -191,75 +201,95 @@ pub(crate) async fn check_called(
     }
     check_sparse(source, &workspace.left_out, path, called)?;
     match &workspace.own {
-        Some(own) => check_beside(source, own, path, workspace.kept, called),
+        Some(own) => check_beside(source, own, path, workspace, called),
         None => Ok(()),
     }
 }
 
-/// Puts the whole source in place. The result is a workspace of its root.
+/// Puts the whole source in place, for the module at `path`. The result is a workspace of its root.
 async fn place(
     source: &Source,
+    path: &Path,
     work_dir: Option<&Path>,
     ignored: &[PathBuf],
     context: CheckoutContext<'_>,
 ) -> Result<Workspace, CheckoutError> {
-    let own = || {
-        if let Some(dir) = work_dir {
-            return claim(dir, context.source_id).map(|lock| (dir.to_owned(), Some(lock)));
-        }
-        let dir = context.scratch.join("work");
-        make(&dir)?;
-        Ok((dir, None))
-    };
-    let of_own = |dir: PathBuf, revision: Option<String>, lock| Workspace {
-        own: Some(dir.clone()),
-        kept: work_dir.is_some(),
-        _lock: lock,
-        ..Workspace::in_place(dir, revision)
-    };
+    let own = || own_directory(work_dir, context);
     Ok(match source {
-        Source::Directory(dir) => {
-            let access = directory(dir)?;
-            let revision = context.signals.or(git::revision(dir, ignored)).await;
-            let revision = revision.map_err(CheckoutError::Stopped)?;
-            let (revision, found) =
-                revision.map(|of| (of.name, (of.unknown, of.left_out, of.top))).unzip();
-            let (unknown_changes, left_out, top) = found.unwrap_or_default();
-            match access {
-                Access::Writable => {
-                    let in_place = Workspace::in_place(dir.clone(), revision);
-                    Workspace { unknown_changes, top, left_out, ..in_place }
-                }
-                Access::ReadOnly => {
-                    let (to, lock) = own()?;
-                    tracing::info!("{} is read-only: working in a copy", dir.display());
-                    let copied = copied(dir, &to, lock.as_ref(), context).await?;
-                    // A commit is compared instead, where it says what the code is.
-                    let is_dirty = |commit: &String| commit.ends_with("-dirty");
-                    let sha256 = Some(copied).filter(|_| revision.as_ref().is_none_or(is_dirty));
-                    let copied_from = Some(dir.clone());
-                    let copy = of_own(to, revision, lock);
-                    Workspace { unknown_changes, sha256, left_out, copied_from, ..copy }
-                }
-            }
-        }
+        Source::Directory(dir) => place_directory(dir, path, work_dir, ignored, context).await?,
         Source::Archive(file) => {
             let (dir, lock) = own()?;
             let Unpacked { commit, states, sha256 } =
                 unpack(file, &dir, lock.as_ref(), context).await?;
-            let unpacked = of_own(dir, commit, lock);
+            let unpacked = Workspace::of_own(dir, commit, lock);
             Workspace { sha256: Some(sha256), packed_states: states, ..unpacked }
         }
         Source::Git(git) => {
             let (dir, lock) = own()?;
             let revision = fetch(git, &dir, context).await?;
-            of_own(dir, Some(revision), lock)
+            Workspace::of_own(dir, Some(revision), lock)
         }
         Source::Bundle(key) => {
             let (dir, lock) = own()?;
             let revision = bundle(key, &dir, context).await?;
             // A pod's directory ends with the pod.
-            Workspace { kept: false, ..of_own(dir, Some(revision), lock) }
+            Workspace { kept: false, ..Workspace::of_own(dir, Some(revision), lock) }
+        }
+    })
+}
+
+/// The directory for code that is not used in place, with its lock if it stays.
+fn own_directory(
+    work_dir: Option<&Path>,
+    context: CheckoutContext<'_>,
+) -> Result<(PathBuf, Option<File>), CheckoutError> {
+    if let Some(dir) = work_dir {
+        return claim(dir, context.source_id).map(|lock| (dir.to_owned(), Some(lock)));
+    }
+    let dir = context.scratch.join("work");
+    make(&dir)?;
+    Ok((dir, None))
+}
+
+/// Uses a directory in place, or copies it.
+async fn place_directory(
+    dir: &Path,
+    path: &Path,
+    work_dir: Option<&Path>,
+    ignored: &[PathBuf],
+    context: CheckoutContext<'_>,
+) -> Result<Workspace, CheckoutError> {
+    let access = directory(dir)?;
+    let revision = context.signals.or(git::revision(dir, ignored)).await;
+    let revision = revision.map_err(CheckoutError::Stopped)?;
+    let (revision, found) = revision.map(|of| (of.name, (of.unknown, of.left_out, of.top))).unzip();
+    let (unknown_changes, left_out, top) = found.unwrap_or_default();
+    Ok(match access {
+        Access::Writable if context.in_copy => {
+            let (to, lock) = own_directory(work_dir, context)?;
+            let not_copied = context.not_in_copies(path);
+            let original = Original::new(dir, top.as_deref(), not_copied).await?;
+            let (root, copy) = (original.root.clone(), to.join(&original.below));
+            tracing::info!("working in a copy of {}", root.display());
+            original.copy(&to, lock.as_ref(), context).await?;
+            let (copied_from, in_place_of) = (Some(root), Some(dir.to_owned()));
+            let own = Workspace { dir: copy, ..Workspace::of_own(to, revision, lock) };
+            Workspace { unknown_changes, top, left_out, copied_from, in_place_of, ..own }
+        }
+        Access::Writable => {
+            let in_place = Workspace::in_place(dir.to_owned(), revision);
+            Workspace { unknown_changes, top, left_out, ..in_place }
+        }
+        Access::ReadOnly => {
+            let (to, lock) = own_directory(work_dir, context)?;
+            tracing::info!("{} is read-only: working in a copy", dir.display());
+            let copied = copied(dir, &to, lock.as_ref(), context).await?;
+            // A commit is compared instead, where it says what the code is.
+            let is_dirty = |commit: &String| commit.ends_with("-dirty");
+            let sha256 = Some(copied).filter(|_| revision.as_ref().is_none_or(is_dirty));
+            let copied_from = Some(dir.to_owned());
+            let copy = Workspace::of_own(to, revision, lock);
+            Workspace { unknown_changes, sha256, left_out, copied_from, ..copy }
         }
     })
 }
@@ -299,16 +329,18 @@ fn check_beside(
     source: &Source,
     root: &Path,
     path: &Path,
-    kept: bool,
+    workspace: &Workspace,
     called: &Called,
 ) -> Result<(), CheckoutError> {
-    let root = match source {
-        Source::Directory(dir) if *dir != *root => dir,
-        Source::Git(_) | Source::Archive(_) if !kept => root,
+    let (whole, source) = match source {
+        Source::Directory(dir) if *dir != *root => {
+            (workspace.copied_from.as_ref().unwrap_or(dir).as_path(), dir.as_path())
+        }
+        Source::Git(_) | Source::Archive(_) if !workspace.kept => (root, root),
         _ => return Ok(()),
     };
-    let root = fs::canonicalize(root)?;
-    beside::check(&root, &resolve(&root.join(path))?, called)
+    let (whole, source) = (fs::canonicalize(whole)?, fs::canonicalize(source)?);
+    beside::check(&whole, &resolve(&source.join(path))?, called)
 }
 
 /// Refuses code that reads files which the sparse checkout of a directory leaves out.

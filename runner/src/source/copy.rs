@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io::{self, Write as _};
+use std::ops::Bound;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -11,6 +12,7 @@ use fs_err as fs;
 use fs_err::os::unix::fs::symlink;
 use nix::errno::Errno;
 
+use crate::source::archive::link::is_inside;
 use crate::source::error::CheckoutError;
 use crate::source::path::is_below;
 use crate::source::regular::unless_missing;
@@ -29,7 +31,12 @@ pub(super) enum Links {
     Followed,
     /// The link itself.
     Kept,
+    /// The link itself, which leads to the same: a relative one that leads out of the directory becomes an absolute one.
+    Same,
 }
+
+/// Which files of a directory are copied, by their paths below it.
+pub(super) type Wanted<'a> = &'a dyn Fn(&Path) -> bool;
 
 /// What a work directory may hold that is of no person.
 #[derive(Debug, Default)]
@@ -57,8 +64,9 @@ pub(super) fn new_tree(
     from: &Path,
     to: &Path,
     links: Links,
+    wanted: Wanted<'_>,
 ) -> Result<BTreeSet<PathBuf>, CheckoutError> {
-    let found = Found::below(from, links)?;
+    let found = Found::below(from, links)?.only(wanted);
     found.copy(from, to)?;
     Ok(found.files)
 }
@@ -70,9 +78,10 @@ pub(super) fn tree(
     from: &Path,
     to: &Path,
     links: Links,
+    wanted: Wanted<'_>,
     existing: Existing,
 ) -> Result<BTreeSet<PathBuf>, CheckoutError> {
-    let found = Found::below(from, links)?;
+    let found = Found::below(from, links)?.only(wanted);
     found.check_states(to)?;
     let list = to.join(LIST);
     let mut before = existing.checked_out;
@@ -158,14 +167,12 @@ fn is_loop(path: &Path) -> bool {
         && metadata.is_err_and(|error| error.raw_os_error() == Some(Errno::ELOOP as i32))
 }
 
-fn copy(from: &Path, to: &Path, links: Links) -> Result<(), CheckoutError> {
+fn copy(from: &Path, to: &Path, target: Option<PathBuf>) -> Result<(), CheckoutError> {
     let existing = unless_missing(fs::symlink_metadata(to))?;
     if is_state(Path::new(to.file_name().unwrap_or_default())) && existing.is_some() {
         tracing::info!("keeping {}: the source's copy may be older", to.display());
         return Ok(());
     }
-    let is_kept = if links == Links::Kept { from.is_symlink() } else { is_loop(from) };
-    let target = is_kept.then(|| fs::read_link(from)).transpose()?;
     match existing {
         Some(existing) if existing.is_dir() => remove_emptied(to)?,
         Some(existing) if existing.is_symlink() || target.is_some() => fs::remove_file(to)?,
@@ -202,9 +209,34 @@ impl Found {
             make_directory(&to.join(dir))?;
         }
         for file in &self.files {
-            copy(&from.join(file), &to.join(file), self.links)?;
+            copy(&from.join(file), &to.join(file), self.target(from, file)?)?;
         }
         Ok(())
+    }
+
+    /// Where the copy of this leads, if it is to be a link.
+    fn target(&self, from: &Path, file: &Path) -> io::Result<Option<PathBuf>> {
+        let path = from.join(file);
+        let is_kept =
+            if self.links == Links::Followed { is_loop(&path) } else { path.is_symlink() };
+        if !is_kept {
+            return Ok(None);
+        }
+        let target = fs::read_link(&path)?;
+        let leads_out = self.links == Links::Same && !is_inside(file, &target);
+        Ok(Some(if leads_out { path.parent().unwrap_or(&path).join(target) } else { target }))
+    }
+
+    /// Only these files, with their directories, and wanted directories.
+    fn only(mut self, wanted: Wanted<'_>) -> Self {
+        self.files.retain(|file| wanted(file));
+        let files = &self.files;
+        let holds = |dir: &PathBuf| {
+            let mut after = files.range::<Path, _>((Bound::Excluded(&**dir), Bound::Unbounded));
+            after.next().is_some_and(|file| file.starts_with(dir))
+        };
+        self.directories.retain(|dir| wanted(dir) || holds(dir));
+        self
     }
 
     /// Fails if a file takes the place of a directory with a state in it.
@@ -235,7 +267,8 @@ impl Found {
         for entry in fs::read_dir(from.join(below)).map_err(CheckoutError::Unreadable)? {
             let name = entry.map_err(CheckoutError::Unreadable)?.file_name();
             let ours = name == LIST || name == MARK;
-            let is_data = name == ".terraform" || name == ".git" || ours;
+            let is_cache = self.links == Links::Same && name == ".terragrunt-cache";
+            let is_data = name == ".terraform" || name == ".git" || ours || is_cache;
             let is_mounted =
                 self.links == Links::Followed && name.as_encoded_bytes().starts_with(b"..");
             if is_mounted || is_data {
@@ -244,7 +277,7 @@ impl Found {
             let path = below.join(name);
             let metadata = match self.links {
                 Links::Followed => fs::metadata(from.join(&path)),
-                Links::Kept => fs::symlink_metadata(from.join(&path)),
+                Links::Kept | Links::Same => fs::symlink_metadata(from.join(&path)),
             };
             let metadata = match metadata {
                 // A dangling link: git stores them, and terraform ignores them.
@@ -273,7 +306,7 @@ mod tests {
     use super::*;
 
     fn tree(from: &Path, to: &Path) -> Result<BTreeSet<PathBuf>, CheckoutError> {
-        super::tree(from, to, Links::Followed, Existing::default())
+        super::tree(from, to, Links::Followed, &|_| true, Existing::default())
     }
 
     fn names(dir: &Path) -> Vec<String> {
@@ -411,7 +444,7 @@ mod tests {
             fs::create_dir_all(from.join(path).parent().unwrap()).unwrap();
             symlink(target, from.join(path)).unwrap();
         };
-        let copy = || super::tree(&from, &to, Links::Kept, Existing::default());
+        let copy = || super::tree(&from, &to, Links::Kept, &|_| true, Existing::default());
         let target = |path: &str| fs::read_link(to.join(path)).unwrap();
         write("b/x.tf", "b");
         link("a", "b");

@@ -6,6 +6,9 @@ pub(super) mod computed;
 pub(crate) mod installed;
 mod left_out;
 mod locals;
+mod workspace_name;
+
+pub(crate) use workspace_name::names_workspace;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::Metadata;
@@ -23,7 +26,7 @@ use crate::source::path::normal;
 use crate::source::references::calls::{Base, Call, MODULE, contents, glob};
 use crate::source::references::installed::{Called, Installed, installed};
 use crate::source::references::locals::Locals;
-use crate::tool::file_names;
+use crate::tool::{file_names, state_file};
 
 /// Larger than any configuration file in use.
 const MAX_FILE: u64 = 16 << 20;
@@ -321,7 +324,8 @@ fn files(dir: &Path) -> io::Result<BTreeSet<PathBuf>> {
         other => other?,
     };
     let paths = entries.map(|entry| Ok(entry?.path())).collect::<io::Result<BTreeSet<_>>>()?;
-    Ok(paths.into_iter().filter(|path| path.is_file()).collect())
+    // What the runner has added is no code.
+    Ok(paths.into_iter().filter(|path| path.is_file() && !state_file::is_own(path)).collect())
 }
 
 fn is_configuration(name: &str) -> bool {

@@ -47,6 +47,22 @@ pub(crate) fn other_state(variables: &Inputs) -> Option<(&'static str, &'static 
     })
 }
 
+/// The first option with which init configures another backend than that of the code, and its variable.
+pub(crate) fn other_backend(variables: &Inputs) -> Option<(&'static str, &'static str)> {
+    ["TF_CLI_ARGS", "TF_CLI_ARGS_init"].into_iter().find_map(|variable| {
+        let value = variables.get(OsStr::new(variable))?;
+        let words = words(&String::from_utf8_lossy(value.expose_secret()));
+        let names = words.iter().map(|word| word.split('=').next().unwrap_or_default());
+        let names = names.map(|name| {
+            name.strip_prefix('-').filter(|rest| rest.starts_with('-')).unwrap_or(name)
+        });
+        let mut found = names.filter_map(|name| {
+            ["-backend", "-backend-config"].into_iter().find(|option| *option == name)
+        });
+        Some((found.next_back()?, variable))
+    })
+}
+
 /// The first of these arguments that moves a plan or an apply to another state file.
 pub(crate) fn other_state_in(words: &[String]) -> Option<&'static str> {
     words.iter().enumerate().find_map(|(index, word)| {
@@ -117,6 +133,19 @@ fn words(value: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn options_that_configure_a_backend_are_found() {
+        for (value, option) in [
+            ("-backend-config=address=http://h", Some("-backend-config")),
+            ("-upgrade --backend-config x.hcl", Some("-backend-config")),
+            ("-backend=false", Some("-backend")),
+            ("-upgrade -var=a=-backend", None),
+        ] {
+            let variables = [("TF_CLI_ARGS_init".into(), value.as_bytes().to_vec().into())].into();
+            assert_eq!(other_backend(&variables).map(|(option, _)| option), option, "{value}");
+        }
+    }
 
     fn found(variable: &str, value: &str) -> Option<(&'static str, &'static str)> {
         other_state(&[(variable.into(), value.as_bytes().to_vec().into())].into())

@@ -4,6 +4,9 @@
 //! `dev_overrides` are in quotes. In a [`Body`] this block is therefore an attribute with an object as its value. Other
 //! names in quotes are not understood.
 
+pub(crate) mod dev_overrides;
+pub(crate) mod provider_mirror;
+
 use std::path::PathBuf;
 
 use fs_err as fs;

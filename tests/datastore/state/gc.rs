@@ -112,7 +112,7 @@ async fn the_last_versions_of_each_kind_are_kept() {
         assert_eq!(dry.matches("(it is not one of the last 2 snapshots)").count(), 1, "{dry}");
         assert!(dry.contains("4 of 10 artifacts would be deleted, "), "{dry}");
 
-        let young = gc(&storage, Rules { min_age: Duration::from_secs(3600), ..keep(1) }).await;
+        let young = gc(&storage, Rules { min_age: Duration::from_hours(1), ..keep(1) }).await;
         assert!(young.contains("0 of 10 artifacts deleted"), "{young}");
         let deleted = gc(&storage, keep(2)).await;
         assert_eq!(
@@ -203,7 +203,7 @@ async fn documents_of_interrupted_writes_are_deleted_after_a_week() {
     {
         age(&directory.join(file), 100);
     }
-    let rules = Rules { keep_states: Some(100), min_age: Duration::from_secs(3600), ..rules() };
+    let rules = Rules { keep_states: Some(100), min_age: Duration::from_hours(1), ..rules() };
     let deleted = gc(&Storage::File(datastore.root()), rules).await;
     let line = "deleted states/team-a/network/default/fff0000000000000-0000000000000002.tfstate (an interrupted write has left it)\n";
     assert!(

@@ -267,10 +267,10 @@ async fn a_lock_tells_when_its_lease_has_ended_and_whose_it_was() {
             assert_eq!(of(&datastore, "DELETE", &format!("{LEASE}?id=b"), "").await.status, 200);
         }
         assert_eq!(lease(&datastore, "c").await.status, 200);
-        let held = head().await["lock"].clone();
-        let ended: jiff::Timestamp = held["ended"].as_str().unwrap().parse().unwrap();
-        assert!(ended <= jiff::Timestamp::now(), "{held}");
-        let holder = held["holder"].as_str().unwrap();
+        let locked = head().await["lock"].clone();
+        let ended: jiff::Timestamp = locked["ended"].as_str().unwrap().parse().unwrap();
+        assert!(ended <= jiff::Timestamp::now(), "{locked}");
+        let holder = locked["holder"].as_str().unwrap();
         assert!(holder.starts_with("a on machine for the run apply-1/0"), "{holder}");
     }
 }

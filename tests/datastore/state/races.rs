@@ -59,13 +59,12 @@ async fn writers_with_locks_lose_no_change() {
                     sleep(Duration::from_millis(20)).await;
                 }
                 let read = of(datastore, "GET", STATE, "").await;
-                let (serial, names) = match read.status {
-                    404 => (0, String::new()),
-                    _ => {
-                        let state = read.json();
-                        let names = state["resources"][0]["name"].as_str().unwrap().to_owned();
-                        (state["serial"].as_u64().unwrap(), names)
-                    }
+                let (serial, names) = if read.status == 404 {
+                    (0, String::new())
+                } else {
+                    let state = read.json();
+                    let names = state["resources"][0]["name"].as_str().unwrap().to_owned();
+                    (state["serial"].as_u64().unwrap(), names)
                 };
                 let state = document("l", serial + 1, &format!("{names}+{id}"));
                 assert_eq!(post(datastore, &format!("{STATE}?ID={id}"), &state).await, 200);
@@ -74,7 +73,7 @@ async fn writers_with_locks_lose_no_change() {
             2
         });
         let written: u64 = join_all(writers).await.iter().sum();
-        let serving = if of(&datastores[0], "GET", STATE, "").await.status == 503 { 1 } else { 0 };
+        let serving = usize::from(of(&datastores[0], "GET", STATE, "").await.status == 503);
         let state = of(&datastores[serving], "GET", STATE, "").await.json();
         assert_eq!(state["serial"], written);
         let names = state["resources"][0]["name"].as_str().unwrap();

@@ -1,5 +1,8 @@
 //! What the tests of leases share: modules, two machines, and requests of another holder.
 
+#![expect(clippy::disallowed_types, reason = "tests start the runner itself")]
+
+use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -38,7 +41,7 @@ pub(super) fn address(datastore: &Url) -> String {
 }
 
 /// The runner's apply of the layer `default/x`, whose state is at the address if the module has that backend.
-pub(super) fn apply(sandbox: &Sandbox, datastore: &Url, more: &[&str]) -> std::process::Command {
+pub(super) fn apply(sandbox: &Sandbox, datastore: &Url, more: &[&str]) -> Command {
     let args = [&["apply", "--no-plan", "--name", "x"][..], more].concat();
     let mut command = sandbox.command(&args);
     command.env("PLANCHA_DATASTORE_URL", datastore.as_str());
@@ -47,7 +50,7 @@ pub(super) fn apply(sandbox: &Sandbox, datastore: &Url, more: &[&str]) -> std::p
 }
 
 /// Starts an apply, and waits until its resource is created. It goes on when `wait` is removed.
-pub(super) fn start(sandbox: &Sandbox, command: std::process::Command) -> Started {
+pub(super) fn start(sandbox: &Sandbox, command: Command) -> Started {
     sandbox.write("wait", "");
     let runner = Started::spawn(command);
     eventually("the resource is being created", || sandbox.work().join("started").exists());
@@ -93,7 +96,7 @@ pub(super) async fn lease(datastore: &TestDatastore, token: &str) -> Value {
 /// The versions of the state of the layer `default/x`, and what is known of it.
 pub(super) async fn states(datastore: &TestDatastore, token: &str, more: &str) -> Value {
     let rest = format!("api/states?namespace=default&layer=x{more}");
-    let (status, states) = asked(datastore, reqwest::Method::GET, &rest, token, Value::Null).await;
-    assert_eq!(status, 200, "{states}");
-    states
+    let answer = asked(datastore, reqwest::Method::GET, &rest, token, Value::Null).await;
+    assert_eq!(answer.0, 200, "{}", answer.1);
+    answer.1
 }

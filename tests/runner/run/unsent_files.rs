@@ -288,17 +288,18 @@ async fn retry_removes_the_kept_record_that_the_datastore_has() {
     let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
     assert_eq!(sandbox.run_with(&datastore.url, &["plan", "--name", "x", "--run", "p"]).code, 0);
     let planned = ["apply", "--name", "x", "--plan", "p", "--run", "b"];
+    let mute = faulty(&datastore, &[]).await;
+    let logs = || mute.seen().iter().filter(|line| line.starts_with("PUT /api/logs")).count();
     for (args, done) in [(UNPLANNED, 1), (&planned[..], 2)] {
         let hangs =
             support::Fault { method: "PUT", part: "/api/logs", status: 0, times: usize::MAX };
-        let mute = faulty(&datastore, &[hangs]).await;
+        mute.set_faults(vec![hangs]);
+        let before = logs();
         let runner = sandbox.start(Some(&mute.url), args);
         let run = args[args.len() - 1];
         let record = unsent(&sandbox).join("default/x").join(run).join("0/applied.json");
         tokio::task::block_in_place(|| {
-            eventually("it sends the log", || {
-                mute.seen().iter().any(|line| line.starts_with("PUT /api/logs"))
-            });
+            eventually("it sends the log", || logs() > before);
         });
         runner.signal("KILL");
         assert_eq!(runner.wait().code, -1);

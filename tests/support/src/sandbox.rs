@@ -171,7 +171,8 @@ esac
 pub struct Started {
     child: Child,
     stdout: Stream,
-    stderr: Stream,
+    /// `None`: it goes elsewhere.
+    stderr: Option<Stream>,
 }
 
 /// What a runner has written to one of its outputs so far.
@@ -211,7 +212,7 @@ impl Started {
 
     fn new(mut child: Child) -> Self {
         let stdout = Stream::read(child.stdout.take().unwrap());
-        let stderr = Stream::read(child.stderr.take().unwrap());
+        let stderr = child.stderr.take().map(Stream::read);
         Self { child, stdout, stderr }
     }
 
@@ -254,7 +255,7 @@ impl Started {
 
     /// Whether this was on its stderr so far: a line of the runner's own.
     pub fn logged(&self, text: &str) -> bool {
-        self.stderr.contains(text)
+        self.stderr.as_ref().is_some_and(|stderr| stderr.contains(text))
     }
 
     /// Waits for its end.
@@ -262,7 +263,8 @@ impl Started {
         let status = self.child.wait().unwrap();
         // A runner that a signal killed has no code of its own.
         let code = status.code().unwrap_or(-1);
-        Ended { code, stdout: self.stdout.end(), stderr: self.stderr.end() }
+        let stderr = self.stderr.map(Stream::end).unwrap_or_default();
+        Ended { code, stdout: self.stdout.end(), stderr }
     }
 }
 

@@ -179,8 +179,7 @@ impl Client {
         origin: &StateOrigin,
         lock: &Value,
     ) -> Result<(), ClientError> {
-        let unlock = Method::from_bytes(b"UNLOCK").expect("a valid method");
-        let call = state_call(unlock, key, origin.query());
+        let call = state_call(unlock(), key, origin.query());
         self.retrying(async || {
             let request = self.with_json(&call, self.request(&call)?, lock)?;
             let response = self.send(&call, request, &Progress::default()).await?;
@@ -370,6 +369,11 @@ fn is_unsupported(error: &ClientError) -> bool {
         }
         _ => false,
     }
+}
+
+/// The method by which terraform removes a lock.
+fn unlock() -> Method {
+    Method::from_bytes(b"UNLOCK").expect("a valid method")
 }
 
 fn segment(name: &Name) -> impl std::fmt::Display {

@@ -73,7 +73,7 @@ impl Store {
 
     /// All states of a layer, as its control object has them.
     pub async fn layer_states(&self, layer: &LayerKey) -> Result<LayerStates, StateError> {
-        let (control, now) = (self.control(layer).await?, self.state_clock()?);
+        let (control, now) = (self.control(layer).await?, self.state_clock());
         let states = control.states.iter().map(|(workspace, state)| {
             let (head, last, deleted) = (state.head(), state.version.clone(), state.deleted);
             (workspace.clone(), KeptState { head, last, deleted })

@@ -13,7 +13,7 @@ use crate::store::backend::metered::STAT_TIMEOUT;
 use crate::store::error::{BoxError, backend_error};
 use crate::store::handle::{Inner, Store};
 use crate::store::state::error::StateError;
-use crate::store::state::settings::StateSettings;
+use crate::store::state::settings::{DirectoryLock, StateSettings};
 
 /// The file whose lock the process holds that serves the states of a directory.
 const LOCK_FILE: &str = ".plancha/states.lock";

@@ -85,7 +85,7 @@ impl Store {
 
     /// The lease of a layer, also an expired one.
     pub async fn layer_lease(&self, layer: &LayerKey) -> Result<Option<Lease>, StateError> {
-        let now = self.state_clock()?;
+        let now = self.state_clock();
         Ok(self.control(layer).await?.lease.map(|lease| shown(&lease, now)))
     }
 
@@ -97,7 +97,7 @@ impl Store {
         sha256: Sha256,
     ) -> Result<Option<CredentialHolder>, StateError> {
         let control = self.control(layer).await?;
-        Ok(control.holder(workspace.map(Name::as_ref), sha256, self.state_clock()?))
+        Ok(control.holder(workspace.map(Name::as_ref), sha256, self.state_clock()))
     }
 }
 

@@ -66,7 +66,7 @@ impl Store {
                 self.check_absent(layer).await?;
             }
             let mut control = before.clone();
-            let result = change(&mut control, self.state_clock()?)?;
+            let result = change(&mut control, self.state_clock())?;
             if control == before {
                 return Ok(result);
             }
@@ -86,8 +86,8 @@ impl Store {
     }
 
     /// The time by which leases expire: that of the storage, which all replicas share.
-    pub(super) fn state_clock(&self) -> Result<Timestamp, StateError> {
-        Ok(self.storage_clock().unwrap_or_else(Timestamp::now))
+    pub(super) fn state_clock(&self) -> Timestamp {
+        self.storage_clock().unwrap_or_else(Timestamp::now)
     }
 
     async fn read_control(&self, path: &Path) -> Result<(Control, Found), StateError> {
@@ -169,9 +169,11 @@ impl Store {
         let versions = listed.try_filter(|object| std::future::ready(is_version(&object.key)));
         let mut versions = std::pin::pin!(versions);
         let first = in_time(STAT_TIMEOUT, "list the versions of a state", versions.try_next());
-        match first.await.map_err(backend_error)?? {
-            None => Ok(()),
-            Some(object) => Err(StateError::Damaged(format!(
+        let Some(object) = first.await.map_err(backend_error)?? else { return Ok(()) };
+        // The first write of the layer may have come in between.
+        match self.read_control(&layer.control_path()?).await? {
+            (_, Found::Version(_) | Found::File) => Ok(()),
+            (_, Found::Absent) => Err(StateError::Damaged(format!(
                 "the versions of the state are there (`{}`), but their control object `{}/control` is missing",
                 object.key,
                 layer.prefix()

@@ -124,7 +124,7 @@ impl Store {
         announced: Announced,
         body: Body,
     ) -> Result<(StateVersion, StateDocument), StateError> {
-        let now = self.state_clock()?;
+        let now = self.state_clock();
         let id = VersionId::new(u64::try_from(now.as_microsecond()).unwrap_or_default(), random());
         let (body, document) = inspected(body, announced.md5);
         let conditions = PutConditions { sha256: announced.sha256, ..PutConditions::default() };

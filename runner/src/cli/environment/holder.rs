@@ -8,7 +8,7 @@ use url::Url;
 
 use crate::process::url_secrets;
 
-/// Variables with the URL of a job: of GitLab, Jenkins, Buildkite, CircleCI and Drone.
+/// Variables with the URL of a job: of GitLab, Jenkins, Buildkite, `CircleCI` and Drone.
 const JOB_URLS: [&str; 5] =
     ["CI_JOB_URL", "BUILD_URL", "BUILDKITE_BUILD_URL", "CIRCLE_BUILD_URL", "DRONE_BUILD_LINK"];
 /// Longer names are cut.
@@ -17,7 +17,7 @@ const MAX_LEN: usize = 250;
 /// The job or user that runs this.
 pub(super) fn holder() -> String {
     let set = |name: &str| env::var(name).ok().filter(|text| !text.trim().is_empty());
-    let mut holder = job(set).or_else(user).unwrap_or_else(|| "an unknown user".to_owned());
+    let mut holder = job(set).unwrap_or_else(user);
     holder.retain(|sign| !sign.is_control());
     holder.chars().take(MAX_LEN).collect()
 }
@@ -47,10 +47,10 @@ fn github_url(set: impl Fn(&str) -> Option<String>) -> Option<String> {
     Some(format!("{}/{}/actions/runs/{}", server?, repository?, run?))
 }
 
-fn user() -> Option<String> {
+fn user() -> String {
     let uid = nix::unistd::geteuid();
     let user = nix::unistd::User::from_uid(uid).ok().flatten();
-    Some(user.map_or_else(|| format!("user {uid}"), |user| user.name))
+    user.map_or_else(|| format!("user {uid}"), |user| user.name)
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ pub(crate) enum LeaseError {
     Unsupported(StateKey),
     /// A run that is dead has left its lock on the state.
     #[error("the state {key} is locked by a run that does not hold the layer any more: {lock}")]
-    StaleLock { key: StateKey, lock: StaleLock },
+    StaleLock { key: StateKey, lock: Box<StaleLock> },
     /// The backend block has a password, so the tool would not use that of the lease.
     #[error(
         "the state {key} is kept in the datastore, and the configuration of the backend sets `{setting}`: the tool would not \

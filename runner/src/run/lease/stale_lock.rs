@@ -30,6 +30,7 @@ impl Run<'_> {
         };
         let Some((lock, info)) = stale_lock(&head, lease.number()) else { return Ok(()) };
         if !self.may_break(&lock) {
+            let lock = Box::new(lock);
             return Err(LeaseError::StaleLock { key: key.clone(), lock }.into());
         }
         let origin = StateOrigin { fence: Some(lease.number()), ..StateOrigin::default() };
@@ -62,7 +63,7 @@ impl Run<'_> {
 }
 
 /// The lock of the state, if it was taken under an earlier lease than this one.
-fn stale_lock<'h>(head: &'h StateHead, ours: u64) -> Option<(StaleLock, &'h Value)> {
+fn stale_lock(head: &StateHead, ours: u64) -> Option<(StaleLock, &Value)> {
     let info = head.lock.as_ref()?;
     let number = info.get("fence")?.as_u64().filter(|number| *number < ours)?;
     let text = |name: &str| info.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());

@@ -105,7 +105,8 @@ impl Run<'_> {
             }
             return Ok(());
         }
-        let taken = self.request_lease(datastore, key);
+        // It has a lease by now: two runs that wait for each other's would wait for ever.
+        let taken = self.request_lease(datastore, key, false);
         let taken = match self.signals.or(taken).await.map_err(RunError::Stopped)?? {
             taken @ RunLease::Held(_) => taken,
             RunLease::Refused(cause) => {
@@ -181,7 +182,7 @@ impl Run<'_> {
     }
 
     /// This run and its attempt, as the datastore shows them.
-    pub(super) fn run_name(&self) -> String {
+    pub(in crate::run) fn run_name(&self) -> String {
         let run = &self.job.run.run;
         self.attempt().map_or_else(|| run.to_string(), |attempt| format!("{run}/{attempt}"))
     }

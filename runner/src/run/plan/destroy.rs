@@ -13,8 +13,10 @@ use crate::basis::backend::Backend;
 use crate::basis::local_state::Initialized;
 use crate::report::{AppliedRecord, Outcome, StateReport};
 use crate::run::Run;
+use crate::run::artifacts::LastApply;
 use crate::run::error::{AbsentState, RunError};
 use crate::run::prepare::Prepared;
+use crate::run::prepare::copy_state;
 use crate::run::unsent;
 use crate::source::regular::unless_missing;
 use crate::source::states::ERRORED;
@@ -34,7 +36,7 @@ pub(crate) struct PlannedDestroy {
 impl Run<'_> {
     /// Reads the state before it is planned to destroy what it has. Returns whether that is nothing.
     pub(super) async fn is_destroyed(&mut self, prepared: &Prepared) -> Result<bool, RunError> {
-        let state = self.read_state(prepared, false).await?;
+        let state = self.report_of_state(prepared, false).await?;
         if !state.exists() {
             self.check_never_applied(prepared).await?;
         }
@@ -62,14 +64,18 @@ impl Run<'_> {
     }
 
     /// Reads the state by the tool, whatever its backend is. `is_final`: it is kept in the datastore, too.
-    async fn read_state(
+    async fn report_of_state(
         &mut self,
         prepared: &Prepared,
         is_final: bool,
     ) -> Result<StateReport, RunError> {
         let file = self.scratch.join("state");
-        let program = prepared.tool().state_pull();
-        self.step_into_with_retries("state pull", &program, &file).await?;
+        if let Some(copy) = &prepared.state_copy {
+            copy_state(copy, &file)?;
+        } else {
+            let program = prepared.tool().state_pull();
+            self.step_into_with_retries("state pull", &program, &file).await?;
+        }
         let read = fs::File::open(&file).and_then(StateReport::read);
         if is_final && read.as_ref().is_ok_and(StateReport::exists) {
             self.store_final_state(prepared, &file).await;
@@ -89,8 +95,13 @@ impl Run<'_> {
             return Err(AbsentState::Applied(kept.record.applied_by().to_string()).into());
         }
         let Some(artifacts) = &self.artifacts else { return self.check_fresh(prepared) };
-        let last = self.signals.or(artifacts.last_apply()).await.map_err(RunError::Stopped)??;
-        last.map_or(Ok(()), |run| Err(AbsentState::Applied(run).into()))
+        let workspace = self.job.place.workspace.as_deref();
+        let last = self.signals.or(artifacts.last_apply(workspace)).await;
+        match last.map_err(RunError::Stopped)?? {
+            LastApply::None => Ok(()),
+            LastApply::Applied(run) => Err(AbsentState::Applied(run).into()),
+            LastApply::Unknown(reason) => Err(AbsentState::Unread(reason).into()),
+        }
     }
 
     /// Without a datastore, only a directory that stays shows whether it had a local state.
@@ -122,7 +133,7 @@ impl Run<'_> {
 
     /// Reads the state after the apply. What fails here is a warning: everything is done.
     pub(in crate::run) async fn record_final_state(&mut self, prepared: &Prepared) {
-        match self.read_state(prepared, true).await {
+        match self.report_of_state(prepared, true).await {
             Ok(state) => {
                 tracing::info!("{state} now");
                 self.report.state = Some(state);

@@ -266,8 +266,12 @@ impl Run<'_> {
         let data_dirs = backend::data_dirs(dir, data_dir, prepared.terragrunt.is_some());
         let workspace = self.job.place.workspace.as_deref().unwrap_or_default();
         let variables = &environment.backend;
-        let found = Backend::of_module(dir, &data_dirs, workspace, variables);
-        self.report.backend = self.backend_of_state_files(found);
+        self.report.backend = if let Some(state) = &self.job.state {
+            Some(Backend::in_datastore(&state.key))
+        } else {
+            let found = Backend::of_module(dir, &data_dirs, workspace, variables);
+            self.backend_of_state_files(found)
+        };
         self.report.configuration_sha256 = Some(configuration::digest(dir)?);
         Ok(())
     }

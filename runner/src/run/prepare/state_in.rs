@@ -45,6 +45,18 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// Refuses to plan without a state although the layer was applied.
+    pub(super) async fn check_state_in(&self) -> Result<(), RunError> {
+        let is_absent = self.state_in.as_ref().is_some_and(|state| state.version.is_none());
+        match &self.job.state_files {
+            Some(files) if is_absent => {
+                let missing = format!("there is no state in {}", files.input.display());
+                self.check_earlier_applies(&missing).await
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The file of a local state, as an absolute path, after init. It need not exist. `None`: the state is not local.
     pub(in crate::run) fn local_state_file(
         &self,

@@ -401,6 +401,7 @@ impl Run<'_> {
             // The copy is removed: the files are named where they came from.
             Source::Directory(from) if !workspace.kept => {
                 let below = found.iter().map(|file| file.strip_prefix(root).unwrap_or(file));
+                let from = workspace.copied_from.as_ref().unwrap_or(from);
                 below.map(|file| from.join(file)).collect()
             }
             _ => found,

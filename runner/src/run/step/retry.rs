@@ -44,6 +44,9 @@ impl Run<'_> {
             let Err(error) = result else { return Ok(()) };
             self.before_retry(&mut tries, error).await?;
             self.refresh_cli_config(prepared)?;
+            if prepared.uses_datastore_state() {
+                self.set_state_variables(prepared)?;
+            }
         }
     }
 

@@ -1,5 +1,6 @@
-//! Brings code into a directory of the runner: by a copy of a read-only directory, or from an archive.
+//! Brings code into a directory of the runner: by a copy of a directory, or from an archive.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -33,14 +34,84 @@ pub(super) async fn copied(
     let (from, to) = (from.to_owned(), to.to_owned());
     let copied = tokio::task::spawn_blocking(move || {
         let files = match existing {
-            Some(existing) => copy::tree(&from, &to, Links::Followed, existing)?,
-            None => copy::new_tree(&from, &to, Links::Followed)?,
+            Some(existing) => copy::tree(&from, &to, Links::Followed, &|_| true, existing)?,
+            None => copy::new_tree(&from, &to, Links::Followed, &|_| true)?,
         };
         drop(lock);
         Ok(tree::of_copied(&to, files.iter())?)
     });
     let copied = context.signals.shortly(copied).await.map_err(CheckoutError::Stopped)?;
     copied.map_err(std::io::Error::other)?
+}
+
+/// A writable directory that is copied, with what belongs to it.
+pub(super) struct Original {
+    /// The top of its work tree, or the directory itself, without links.
+    pub(super) root: PathBuf,
+    /// The directory below the root.
+    pub(super) below: PathBuf,
+    /// Of the rest of the root, only these files are copied: those that git does not ignore.
+    beside: BTreeSet<PathBuf>,
+    /// What is not copied.
+    left_out: Vec<PathBuf>,
+}
+
+impl Original {
+    /// The directory `dir`, in a work tree with this top if it is in one. A module reads others in the same work tree.
+    /// `left_out` is not copied.
+    pub(super) async fn new(
+        dir: &Path,
+        top: Option<&Path>,
+        left_out: impl IntoIterator<Item = PathBuf>,
+    ) -> Result<Self, CheckoutError> {
+        let dir = fs::canonicalize(dir)?;
+        let whole = |dir: PathBuf| (dir, PathBuf::new(), BTreeSet::new());
+        let below = top.and_then(|top| Some((top, dir.strip_prefix(top).ok()?.to_owned())));
+        let (root, below, beside) = match below {
+            Some((top, below)) if !below.as_os_str().is_empty() => {
+                let files =
+                    git::files(top).await.map_err(|reason| CheckoutError::Git { reason })?;
+                let files = files.unwrap_or_default();
+                (top.to_owned(), below, &files.tracked | &files.not_ignored)
+            }
+            _ => whole(dir),
+        };
+        let left_out = left_out.into_iter().filter_map(|path| {
+            let path = if path.is_absolute() { path } else { root.join(&below).join(path) };
+            path.strip_prefix(&root).ok().map(Path::to_owned)
+        });
+        let left_out = left_out.collect();
+        Ok(Self { root, below, beside, left_out })
+    }
+
+    fn has(&self, path: &Path) -> bool {
+        let is_left_out = self.left_out.iter().any(|left_out| path.starts_with(left_out));
+        !is_left_out && (path.starts_with(&self.below) || self.beside.contains(path))
+    }
+
+    /// Copies it into `to`, which is empty or a work directory that stays from run to run.
+    pub(super) async fn copy(
+        self,
+        to: &Path,
+        lock: Option<&File>,
+        context: CheckoutContext<'_>,
+    ) -> Result<(), CheckoutError> {
+        let existing = if lock.is_some() { Some(existing(to, context).await?) } else { None };
+        // The thread may outlive this call.
+        let lock = lock.map(File::try_clone).transpose()?;
+        let to = to.to_owned();
+        let copied = tokio::task::spawn_blocking(move || {
+            let wanted = |path: &Path| self.has(path);
+            let _files = match existing {
+                Some(existing) => copy::tree(&self.root, &to, Links::Same, &wanted, existing)?,
+                None => copy::new_tree(&self.root, &to, Links::Same, &wanted)?,
+            };
+            drop(lock);
+            Ok(())
+        });
+        let copied = context.signals.shortly(copied).await.map_err(CheckoutError::Stopped)?;
+        copied.map_err(std::io::Error::other)?
+    }
 }
 
 /// What an archive has brought.
@@ -77,7 +148,7 @@ pub(super) async fn unpack(
         let states = states::errored(&new)?.into_iter().map(below).collect();
         let sha256 = tree::of_source(&new)?;
         if lock.is_some() {
-            copy::tree(&new, &target, Links::Kept, existing)?;
+            copy::tree(&new, &target, Links::Kept, &|_| true, existing)?;
             fs::remove_dir_all(&new)?;
         } else {
             fs::rename(&new, &target)?;

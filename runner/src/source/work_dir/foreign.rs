@@ -12,7 +12,7 @@ use memchr::memmem;
 
 use crate::source::error::CheckoutError;
 use crate::source::{regular, states};
-use crate::tool::file_names;
+use crate::tool::{file_names, state_file};
 
 /// Terragrunt writes it into what it downloads.
 const DOWNLOADED: &str = ".terragrunt-source-version";
@@ -34,7 +34,10 @@ pub(in crate::source) fn check(
                 if !is_of_tools(&real.join(&path), of_tools) {
                     to_do.push(path);
                 }
-            } else if is_code(&path) && !brought.contains(&path) {
+            } else if is_code(&path)
+                && !brought.contains(&path)
+                && !state_file::is_own(&entry.path())
+            {
                 if is_generated(&entry.path()) {
                     tracing::info!("removing {}: terragrunt generates it", entry.path().display());
                     fs::remove_file(entry.path())?;

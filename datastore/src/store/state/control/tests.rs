@@ -2,6 +2,7 @@
 
 use datastore_api::VersionId;
 use datastore_api::state::StateKind;
+use jiff::SignedDuration;
 use proptest::prelude::*;
 
 use super::*;
@@ -184,7 +185,12 @@ impl World {
             Op::WriteAgain(client) => self.write_again(client),
             Op::Lock(client) => {
                 let claims = self.claims(client);
-                let lock = Lock { id: format!("c{client}"), info: json!({}), fence: claims.fence };
+                let lock = Lock {
+                    id: format!("c{client}"),
+                    info: json!({}),
+                    fence: claims.fence,
+                    ended: None,
+                };
                 self.clients[client].locks |= self.control.lock(W, lock, &claims, now).is_ok();
             }
             Op::Unlock(client) => {
@@ -292,13 +298,24 @@ fn a_credential_ends_with_its_lease_and_after_a_day_without_renewal() {
     let credential = Some(Credential { sha256, workspace: W.to_owned() });
     control.take_lease(HeldLease { credential, ..lease("a", now) }, now).unwrap();
     let later = |hours| now.checked_add(SignedDuration::from_hours(hours)).unwrap();
-    assert_eq!(control.accepts(W, sha256, later(23)), Some(String::new()));
-    assert_eq!(control.accepts(W, sha256, later(24)), None);
-    assert_eq!(control.accepts("blue", sha256, now), None);
-    assert_eq!(control.accepts(W, Sha256::of(b"other"), now), None);
+    let holder = |control: &Control, workspace, sha256, now| {
+        control
+            .holder(Some(workspace), sha256, now)
+            .map(|holder| (holder.number, holder.is_present))
+    };
+    assert_eq!(holder(&control, W, sha256, later(23)), Some((1, true)));
+    assert_eq!(holder(&control, W, sha256, later(24)), None);
+    assert_eq!(holder(&control, "blue", sha256, now), None);
+    assert!(control.holder(None, sha256, now).is_some());
+    assert_eq!(holder(&control, W, Sha256::of(b"other"), now), None);
     let mut released = control.clone();
     released.release_lease("a");
-    assert_eq!(released.accepts(W, sha256, now), None);
+    assert_eq!(holder(&released, W, sha256, now), None);
     control.take_lease(lease("b", later(1)), later(1)).unwrap();
-    assert_eq!(control.accepts(W, sha256, later(1)), None);
+    // It says who a late writer is, and does not let it write.
+    assert_eq!(holder(&control, W, sha256, later(1)), Some((1, false)));
+    let late = Claims { fence: Some(1), ..Claims::default() };
+    let refused = control.check_writer(W, &late, later(1));
+    assert!(matches!(refused, Err(StateError::LeaseLost(_))), "{refused:?}");
+    assert_eq!(holder(&control, W, sha256, later(24)), None);
 }

@@ -20,8 +20,8 @@ use crate::source::references::installed::Called;
 use crate::source::regular;
 use crate::source::snapshot::Stamp;
 use crate::tool::cli_args;
+use crate::tool::cli_config::dev_overrides::dev_overrides;
 use crate::tool::cli_config::own_files;
-use crate::tool::dev_overrides::dev_overrides;
 use crate::tool::file_names::{self, LOCK_FILE};
 
 /// What the tries of an apply work with.
