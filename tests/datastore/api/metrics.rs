@@ -199,6 +199,9 @@ async fn refusals_and_broken_reads_start_at_0() {
     datastore_broken_answers_total{route="/api/repository/revision/bundle",method="GET",status="2xx",kind="bundle"} 0
     datastore_broken_answers_total{route="/api/repository/revision/bundle",method="GET",status="5xx",kind="bundle"} 0
     datastore_broken_answers_total{route="/api/repository/revision/bundle",method="HEAD",status="5xx",kind="bundle"} 0
+    datastore_broken_answers_total{route="/api/state/{namespace}/{layer}",method="GET",status="2xx",kind="state"} 0
+    datastore_broken_answers_total{route="/api/state/{namespace}/{layer}",method="GET",status="5xx",kind="state"} 0
+    datastore_broken_answers_total{route="/api/state/{namespace}/{layer}",method="HEAD",status="5xx",kind="state"} 0
     datastore_refusals_total{reason="memory"} 0
     datastore_refusals_total{reason="connections"} 0
     datastore_refusals_total{reason="no_token"} 0
