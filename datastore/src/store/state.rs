@@ -6,7 +6,7 @@
 //!
 //! [`control`] has the rules, without a storage, and [`credential`] those for the credentials of leases; [`paths`] and
 //! [`document`] know paths and documents; [`swap`] reads and replaces a control object; [`versions`] stores and lists versions;
-//! [`exclusive`] excludes other processes over one directory; [`write`] has the operations; [`admin`] is for the commands that
+//! [`exclusive`] excludes other processes over one directory; [`mod@write`] has the operations; [`admin`] is for the commands that
 //! maintain a storage. None of them knows HTTP.
 
 pub(crate) mod admin;

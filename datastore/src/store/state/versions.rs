@@ -1,6 +1,6 @@
 //! Versions of states: their descriptions and listings.
 //!
-//! The document of a version is an artifact ([`Key::State`]). Its description is a small object of our own. That of a version
+//! The document of a version is an artifact (`Key::State`). Its description is a small object of our own. That of a version
 //! that was the state is written before another one replaces it; that of the present one is in the control object.
 
 use bytes::Bytes;
