@@ -109,6 +109,23 @@ async fn lease_is_that_of_the_layer_whose_state_it_is() {
     assert_eq!(of_state().await, 404);
 }
 
+/// The workspace of the tool is another one: the backend has none.
+#[tokio::test(flavor = "multi_thread")]
+async fn credential_is_for_the_workspace_of_the_address() {
+    let (datastore, [token]) = TestDatastore::hasty_with_tokens(LONG, [&KINDS]).await;
+    let sandbox = machine(BACKEND);
+    let mut command = apply(&sandbox, &datastore.url, &[]);
+    let blue = datastore.url.join("api/state/default/x/blue").unwrap();
+    command.env("TF_HTTP_ADDRESS", blue.as_str());
+    command.env("PLANCHA_TOKEN", &token).env("TF_HTTP_PASSWORD", &token);
+    let ended = command.output().unwrap();
+    assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+    assert!(sandbox.read("env.txt").contains("TF_HTTP_PASSWORD=plancha-lease-"));
+    let states = states(&datastore, &token, "&workspace=blue").await;
+    assert_eq!(states["head"]["version"]["fence"], 1, "{states}");
+    assert_eq!(lease(&datastore, &token).await, serde_json::Value::Null);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn backend_with_a_password_of_its_own_is_refused() {
     let (datastore, [token]) = TestDatastore::hasty_with_tokens(LONG, [&KINDS]).await;

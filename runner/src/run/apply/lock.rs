@@ -1,10 +1,11 @@
 //! The last check before an apply. Another runner with the same order may have applied the plan or the run since the
 //! records were first read, or may apply another order of the same module and workspace.
 //!
-//! On one machine such runners wait for each other. Runners on several machines do not: there the tool's state
-//! lock keeps two applies from overlapping, and the second check finds the record of the first one. That lock is not
-//! enough on one machine: an apply whose state was refused releases it, and the tool that has waited for it would apply
-//! without that state. Runs of other names, and of a bundle instead of its repository, share the lock of the state.
+//! On one machine such runners wait for each other. Runners on several machines do not: there the lease of the layer,
+//! or without leases the tool's state lock, keeps two applies from overlapping, and the second check finds the record
+//! of the first one. The tool's lock is not enough on one machine: an apply whose state was refused releases it, and the
+//! tool that has waited for it would apply without that state. Runs of other names, and of a bundle instead of its
+//! repository, share the lock of the state.
 
 pub(in crate::run) mod file;
 

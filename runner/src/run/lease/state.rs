@@ -5,7 +5,7 @@ use std::ffi::OsString;
 
 use datastore_api::Client;
 use datastore_api::client::{LeaseAnswer, StateOrigin};
-use datastore_api::state::{LayerTool, LeaseRequest, StateKey};
+use datastore_api::state::{GrantedLease, LayerTool, LeaseRequest, StateKey};
 use secrecy::SecretString;
 
 use crate::basis::backend::{self, Backend};
@@ -97,11 +97,10 @@ impl Run<'_> {
             return Ok(());
         }
         if held.is_of(key) {
-            let credential = self.credential_for(datastore, held, key);
-            let credential = self.signals.or(credential).await.map_err(RunError::Stopped)??;
-            let credential = self.redacted(credential);
-            if let RunLease::Held(held) = &mut self.lease {
-                (held.workspace, held.credential) = (key.workspace.clone(), credential);
+            let granted = self.granted_for(datastore, held, key);
+            let granted = self.signals.or(granted).await.map_err(RunError::Stopped)??;
+            if let RunLease::Held(held) = std::mem::take(&mut self.lease) {
+                self.lease = self.hold(datastore, key, held.id, granted, held.file)?;
             }
             return Ok(());
         }
@@ -126,13 +125,13 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The credential of the lease that this run holds, for another workspace.
-    async fn credential_for(
+    /// The lease that this run holds, with a credential for another workspace.
+    async fn granted_for(
         &self,
         datastore: &Client,
         HeldLease { namespace, layer, id, .. }: &HeldLease,
         key: &StateKey,
-    ) -> Result<Option<String>, LeaseError> {
+    ) -> Result<GrantedLease, LeaseError> {
         let request = LeaseRequest {
             holder: self.environment.redaction.text(&self.environment.holder),
             host: self.environment.host.clone(),
@@ -140,7 +139,7 @@ impl Run<'_> {
         };
         let workspace = Some(&key.workspace);
         match datastore.take_lease(namespace, layer, workspace, id, &request).await? {
-            LeaseAnswer::Granted(granted) => Ok(granted.credential),
+            LeaseAnswer::Granted(granted) => Ok(*granted),
             LeaseAnswer::Held(holder) | LeaseAnswer::Lost(holder) => {
                 Err(LeaseError::Held { layer: format!("{namespace}/{layer}"), holder })
             }
