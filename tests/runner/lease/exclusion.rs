@@ -31,6 +31,24 @@ async fn second_apply_of_a_layer_is_refused_and_names_the_first_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn destroy_is_refused_while_another_machine_applies() {
+    let datastore = TestDatastore::hasty(LONG).await;
+    let (first, second) = (machine(""), machine(""));
+    let ended = apply(&second, &datastore.url, &[]).output().unwrap();
+    assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+    let running = start(&first, apply(&first, &datastore.url, &["--run", "first"]));
+    let destroy = ["destroy", "--auto-approve", "--name", "x"];
+    let ended = second.run_with(&datastore.url, &destroy);
+    assert_eq!(ended.code, 4, "{}", ended.stderr);
+    assert!(ended.stderr.contains("run first/0"), "{}", ended.stderr);
+    finish(&first);
+    assert_eq!(running.wait().code, 0);
+    let ended = second.run_with(&datastore.url, &destroy);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert_eq!(lease(&datastore, "-").await, serde_json::Value::Null);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn failed_apply_releases_its_lease() {
     let datastore = TestDatastore::hasty(LONG).await;
     let sandbox = machine("");
