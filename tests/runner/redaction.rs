@@ -55,7 +55,7 @@ fn secrets_in(text: &[u8], secrets: &[&str]) -> Vec<String> {
 /// No file has a secret, but the code and those that a plan and an apply need byte by byte.
 fn assert_stored_masked(datastore: &TestDatastore, sandbox: &Sandbox, secrets: &[&str]) {
     const EXACT: [&str; 6] =
-        ["plan.bin", "plan.json", "terraform.tfstate", ".tar.zst", "main.tf", ".tfvars"];
+        ["plan.bin", "plan.json", ".tfstate", ".tar.zst", "main.tf", ".tfvars"];
     let mut found = Vec::new();
     files(&datastore.root(), &mut found);
     files(&sandbox.work(), &mut found);
