@@ -85,7 +85,8 @@ impl Caller {
 
     /// A caller that is known by the credential of its lease: it may use the state of the request's path, or renew the lease.
     pub(super) fn of_lease(holder: &str, rights: Rights) -> Self {
-        Self { name: format!("lease of {holder}"), rights }
+        let of = if holder.is_empty() { String::new() } else { format!(" of {holder}") };
+        Self { name: format!("lease{of}"), rights }
     }
 
     /// The number of the lease by whose credential it is known. It writes under no other one.
