@@ -32,7 +32,8 @@ fn memory_and_cpu_time_of_a_step_are_those_of_all_its_processes() {
     assert_eq!(ended.code, 0, "{}{}", ended.stdout, ended.stderr);
     let (init, apply) = (step(&sandbox, "init"), step(&sandbox, "apply"));
     assert!(apply["rss_peak"].as_u64().unwrap() > 240_000_000, "{apply}");
-    assert!(init["rss_peak"].as_u64().unwrap() > 10_000_000, "{init}");
+    // A step of 0.2 s may be measured only near its beginning.
+    assert!(init["rss_peak"].as_u64().unwrap() > 1_000_000, "{init}");
     let cpu = |step: &Value| step["cpu_seconds"].as_f64().unwrap();
     assert!(cpu(&init) > 0.0 && cpu(&init) < 30.0, "{init}");
     assert!(cpu(&apply) > cpu(&init), "{init} {apply}");
