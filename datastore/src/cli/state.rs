@@ -49,7 +49,7 @@ pub async fn state(order: StateOrder, out: &mut impl Write) -> Result<(), Comman
         StateCommand::Unlock(key, id) => {
             let is_locked = access.head(&key).await?.lock.is_some();
             access.unlock(&key, &id).await?;
-            let done = if is_locked { "unlocked" } else { "no lock lies on" };
+            let done = if is_locked { "unlocked" } else { "there is no lock on" };
             writeln!(out, "{done} {key}")?;
         }
         StateCommand::Remove(key) => remove(&access, &key, out).await?,
@@ -182,7 +182,7 @@ async fn show(
     if is_absent(&head) && head.lock.is_none() {
         return Err(CommandError::NoState(key.to_string()));
     }
-    // Whoever may read a state may not always read leases.
+    // The right to read states does not include that to read leases.
     let lease: Result<Option<Lease>, String> = access.lease(key).await?;
     let tool = access.tool(key).await?;
     if as_json {

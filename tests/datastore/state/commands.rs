@@ -152,7 +152,7 @@ async fn another_lock_or_lease_is_exit_4_and_the_lock_is_removed_by_its_id() {
         let unlocked = done(place.state(&way, &["unlock", KEY, "--id", "one"]));
         assert_eq!(unlocked, "unlocked team-a/network/default\n");
         let unlocked = done(place.state(&way, &["unlock", KEY, "--id", "one"]));
-        assert_eq!(unlocked, "no lock lies on team-a/network/default\n");
+        assert_eq!(unlocked, "there is no lock on team-a/network/default\n");
 
         let lease = r#"{"holder": "alice", "host": "machine", "run": "apply-1/0"}"#.to_owned();
         let taken = place.request(&way, "POST", "leases/team-a/network?id=a", lease).await;

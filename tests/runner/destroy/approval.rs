@@ -221,7 +221,7 @@ async fn approved_digest_protects_against_another_plan_in_the_datastore() {
     let ended = layer.run(&["destroy", "--approve", &digest]);
     assert_eq!(ended.code, 9, "{}", ended.stderr);
 
-    // Whoever replaces run.json as well cannot replace what was approved.
+    // A caller that replaces run.json as well cannot replace what was approved.
     let mut report = json(&stored.artifact("run.json", 0).await);
     report["plan"]["sha256"] = "1".repeat(64).into();
     stored.put_artifact("run.json", 0, report.to_string().into_bytes()).await;

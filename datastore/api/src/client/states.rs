@@ -30,7 +30,7 @@ const LIMIT: usize = 1 << 20;
 pub enum LeaseAnswer {
     /// The caller holds it.
     Granted(Box<GrantedLease>),
-    /// Another holds it, or a lock of another lies on one of the layer's states. The text names the holder.
+    /// Another holds it, or another holds the lock of one of the layer's states. The text names the holder.
     Held(String),
     /// The caller held it, and another took it over. The text names the other.
     Lost(String),

@@ -294,7 +294,7 @@ impl std::str::FromStr for Flag {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        // The second one stands for an example of a value.
+        // Routes are described with the example `1`.
         if matches!(text, "true" | "1") { Ok(Self) } else { Err("is not `true`") }
     }
 }

@@ -16,7 +16,7 @@ use crate::store::state::credential::{
 };
 use crate::store::state::error::StateError;
 
-/// The beginning of every credential, by which it is told from the tokens of callers.
+/// The beginning of every credential, which the tokens of callers do not have.
 pub(crate) const CREDENTIAL: &str = "plancha-lease-";
 
 impl Store {
@@ -102,7 +102,8 @@ impl Store {
 }
 
 impl Control {
-    /// Whose password for the state of a workspace, or for any state, this is. One of a lease that was taken over is known as long as it would have been valid.
+    /// Whose password for the state of a workspace, or for any state, this is. That of a lease that was taken over is known
+    /// as long as it would have been valid, so that a late write is refused and kept.
     pub(super) fn holder(
         &self,
         workspace: Option<&str>,

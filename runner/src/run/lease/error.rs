@@ -7,7 +7,7 @@ use jiff::Timestamp;
 /// Why a run has no lease, or cannot work with the state in the datastore.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LeaseError {
-    /// Another run works on the layer, or a lock of another lies on one of its states. The text is the datastore's.
+    /// Another run works on the layer, or another holds the lock of one of its states. The text is the datastore's.
     #[error("the lease of the layer {layer} is not granted: {holder}")]
     Held { layer: String, holder: String },
     /// The state is kept in the datastore, which does not let this caller take the lease.

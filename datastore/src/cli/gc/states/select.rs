@@ -86,7 +86,7 @@ impl Stored {
         kept: &HashSet<VersionId>,
     ) -> Vec<Expired> {
         let mut expired = Vec::new();
-        // Whoever undeletes a state needs its history as well.
+        // An undeleted state needs its history as well.
         if self.deleted.is_none_or(|deleted| age(deleted, now) > DELETED_STATE_AGE) {
             for kind in KINDS {
                 self.select_kind(kind, rules, now, kept, &mut expired);
