@@ -18,7 +18,8 @@ mod tools;
 mod variables;
 
 pub use actions::{
-    ApplyArgs, DestroyArgs, LeaseArgs, PlanArgs, PlanName, StateArgs, StateFileArgs, StatePlace,
+    ApplyArgs, DestroyArgs, LeaseArgs, MigrateArgs, PlanArgs, PlanName, StartArgs, StateArgs,
+    StateFileArgs, StatePlace,
 };
 pub use binding::{BindingArgs, SnapshotMode};
 pub use classify::ClassifyArgs;
@@ -247,6 +248,24 @@ Examples:
   runner destroy --datastore URL --auto-approve        plan and apply
   runner destroy --plan-file plan.bin                  without a datastore; also with --approve DIGEST")]
     Destroy(Box<DestroyArgs>),
+    /// Migrate a layer from terraform to OpenTofu, if both plan no changes
+    #[command(after_help = "\
+The state is copied to the datastore first. terraform must plan no changes, and so must tofu, in a private copy of the code. \
+Then tofu writes the state with the next serial, the datastore records tofu as the tool of the layer, and tofu plans once \
+more. From then on a run of this layer with terraform is refused. If anything fails, the state stays, or is restored. An \
+interrupted migration goes on when you repeat the command, or ends with --rollback.
+
+If configurations read each other's states, migrate first those whose state nothing else reads: tofu reads the states of \
+terraform, but not always the other way round.
+
+`migration.result` in --result is migrated, already, ready (--dry-run), rolled_back, refused or failed.
+
+Examples:
+  runner migrate --to tofu@1.10.6 --datastore URL --dry-run   print both plans and how they differ
+  runner migrate --to tofu@1.10.6 --datastore URL             migrate the module in this directory
+  runner migrate --to tofu --state datastore --datastore URL  its state is in the datastore
+  runner migrate --rollback --datastore URL                   back to terraform, if tofu has changed nothing since")]
+    Migrate(Box<MigrateArgs>),
     /// Send files that a run could not store
     #[command(after_help = "\
 A run that cannot store all of its files keeps them in a private directory and prints this command. It sends the \
@@ -285,57 +304,6 @@ Example:
 
 /// The directory of the tools in Burrito's pods.
 pub(crate) const BIN_DIR: &str = "/runner/bin";
-
-/// `runner start`, with the flags of Burrito's runner. The job itself is in the environment and the cluster.
-#[expect(clippy::struct_excessive_bools, reason = "each is an independent flag")]
-#[derive(Debug, Args)]
-pub struct StartArgs {
-    /// Accepted without effect: the known hosts are mounted
-    #[arg(long, alias = "ssh_known_hosts_cm_name", value_name = "NAME")]
-    pub ssh_known_hosts_cm_name: Option<String>,
-    /// Directory for the code, in a subdirectory `content`
-    #[arg(
-        long,
-        alias = "repository_path",
-        env = "BURRITO_RUNNER_REPOSITORYPATH",
-        value_name = "DIR",
-        default_value = "/runner/repository"
-    )]
-    pub repository_path: PathBuf,
-    /// Plan even if the code needs a file from an empty submodule, or one that is a git LFS pointer
-    #[arg(long, env = "PLANCHA_NO_SUBMODULES", value_parser = BoolishValueParser::new())]
-    pub no_submodules: bool,
-    /// Apply a plan that terragrunt made with mock outputs
-    #[arg(long, env = "PLANCHA_ALLOW_MOCKS", value_parser = BoolishValueParser::new())]
-    pub allow_mocks: bool,
-    /// Apply even if the state fills more than 90 % of the Secret of the backend `kubernetes`
-    #[arg(long, env = "PLANCHA_ALLOW_LARGE_STATE", value_parser = BoolishValueParser::new())]
-    pub allow_large_state: bool,
-    /// Write the layer's `apply-sum` as `plan-sum` if a plan changes nothing, so that the controllers order no apply
-    #[arg(long, env = "PLANCHA_SKIP_EMPTY_PLANS", value_parser = BoolishValueParser::new())]
-    pub skip_empty_plans: bool,
-    /// What binds an apply to its plan.
-    #[command(flatten)]
-    pub binding: BindingArgs,
-    /// How often failed steps are run again.
-    #[command(flatten)]
-    pub retry: RetryArgs,
-    /// How long the run may take.
-    #[command(flatten)]
-    pub limits: LimitArgs,
-    /// How credentials are examined.
-    #[command(flatten)]
-    pub preflight: PreflightArgs,
-    /// Where artifacts are stored. The controllers set it by other variables.
-    #[command(flatten)]
-    pub datastore: DatastoreArgs,
-    /// Where files wait that could not be delivered.
-    #[command(flatten)]
-    pub spool: SpoolArgs,
-    /// Where tools are downloaded and installed.
-    #[command(flatten)]
-    pub tools: ToolArgs,
-}
 
 /// `runner upload`
 #[derive(Debug, Args)]

@@ -6,6 +6,7 @@ mod classify;
 mod datastore;
 pub(crate) mod last_line;
 mod lease;
+mod migration;
 mod order;
 mod plan;
 mod show;
@@ -213,6 +214,7 @@ impl From<&RunError> for Failure {
             RunError::Version(cause) => cause.into(),
             RunError::Release(cause) => cause.into(),
             RunError::State(cause) => (&**cause).into(),
+            RunError::Migration(cause) => (&**cause).into(),
             RunError::Datastore(cause)
             | RunError::Ledger(cause)
             | RunError::Open(OpenError::Datastore(cause)) => Self::of_datastore(cause, error),

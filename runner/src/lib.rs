@@ -34,7 +34,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::cli::{Cli, Command, Environment, RunArgs};
+use crate::cli::{Cli, Command, DoctorArgs, Environment, RunArgs};
 use crate::failure::{Failure, last_line};
 use crate::order::job::{Job, JobError, Rejected};
 use crate::order::outputs::summary_file;
@@ -66,10 +66,10 @@ pub async fn run(cli: Cli, mut environment: Environment) -> ExitCode {
 
 /// Executes a command. Returns the runner's own exit code.
 async fn execute_command(command: Command, burrito: bool, environment: &Environment) -> u8 {
+    let shared = |run: &RunArgs| (Outputs::of(run, environment), run.limits.timeout);
     match command {
         Command::Plan(mut args) => {
-            let outputs = Outputs::of(&args.run, environment);
-            let limit = args.run.limits.timeout;
+            let (outputs, limit) = shared(&args.run);
             let job = async {
                 pipes::read(args.run.files(false)).await?;
                 Ok(Job::plan(*args, burrito, environment).await?)
@@ -77,8 +77,7 @@ async fn execute_command(command: Command, burrito: bool, environment: &Environm
             execute("plan", Box::pin(job), environment, outputs, limit).await
         }
         Command::Apply(mut args) => {
-            let outputs = Outputs::of(&args.run, environment);
-            let limit = args.run.limits.timeout;
+            let (outputs, limit) = shared(&args.run);
             let job = async {
                 pipes::read(args.run.files(true)).await?;
                 Ok(Job::apply(*args, burrito, environment).await?)
@@ -86,13 +85,20 @@ async fn execute_command(command: Command, burrito: bool, environment: &Environm
             execute("apply", Box::pin(job), environment, outputs, limit).await
         }
         Command::Destroy(mut args) => {
-            let outputs = Outputs::of(&args.run, environment);
-            let limit = args.run.limits.timeout;
+            let (outputs, limit) = shared(&args.run);
             let job = async {
                 pipes::read(args.run.files(args.approve.is_some())).await?;
                 Ok(Job::destroy(*args, burrito, environment).await?)
             };
             execute("destroy", Box::pin(job), environment, outputs, limit).await
+        }
+        Command::Migrate(mut args) => {
+            let (outputs, limit) = shared(&args.run);
+            let job = async {
+                pipes::read(args.files()).await?;
+                Ok(Job::migrate(*args, burrito, environment).await?)
+            };
+            execute("migrate", Box::pin(job), environment, outputs, limit).await
         }
         Command::Start(args) => {
             let limit = args.limits.timeout;
@@ -113,16 +119,19 @@ async fn execute_command(command: Command, burrito: bool, environment: &Environm
         Command::Classify(args) => {
             printed(args.json, environment, async { tool::diagnosis::classify(&args) }).await
         }
-        Command::Doctor(args) => match Box::pin(order::doctor::doctor(&args, environment)).await {
-            Ok(code) => code,
-            Err(error) => exit_code(Err(ReleaseError::Stdout(error))),
-        },
+        Command::Doctor(args) => doctor(&args, environment).await,
         Command::Resolve(args) => exit_code(release::resolve(&args, environment).await),
         Command::Install(args) => exit_code(release::install(&args, environment).await),
         Command::Mirror(args) => exit_code(release::mirror(&args, environment).await),
         Command::Tools(command) => exit_code(release::tools(&command, environment).await),
         Command::Version => exit_code(release::print(&version(burrito))),
     }
+}
+
+/// Examines the machine. What it finds decides the exit code.
+async fn doctor(args: &DoctorArgs, environment: &Environment) -> u8 {
+    let code = Box::pin(order::doctor::doctor(args, environment)).await;
+    code.unwrap_or_else(|error| exit_code(Err(ReleaseError::Stdout(error))))
 }
 
 /// The version; as `burrito` in upstream's form, `<version>-<commit> (<time>)`, which the build of the image sets.

@@ -5,6 +5,7 @@ mod applied_record;
 mod apply_tries;
 pub(crate) mod ledger;
 mod masked;
+mod migration;
 mod plan_record;
 mod plan_times;
 mod state;
@@ -26,6 +27,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use applied_record::{AppliedRecord, later_version};
 pub(crate) use apply_tries::{ApplyTry, Retried};
+pub(crate) use migration::{MigrationReport, MigrationResult};
 pub(crate) use plan_record::{AbsolutePaths, PlanRecord, ToolRecord};
 pub(crate) use plan_times::PlanTimes;
 pub(crate) use state::StateReport;
@@ -138,6 +140,9 @@ pub(crate) struct Report {
     /// The state of a layer that is destroyed: before its plan, or after its apply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) state: Option<StateReport>,
+    /// The migration to another tool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) migration: Option<MigrationReport>,
     #[serde(flatten)]
     pub(crate) retried: Retried,
     pub(crate) started: Timestamp,
@@ -278,6 +283,7 @@ impl Report {
             applied: None,
             applied_before: None,
             state: None,
+            migration: None,
             retried: Retried::default(),
             started,
             planned: None,

@@ -1,7 +1,7 @@
 //! One run, from its job to its outcome.
 //!
 //! [`Run`] holds what all steps share. The steps are methods of it: [`prepare`] checks out the code and
-//! installs the tool, [`step`] runs the tool once, [`plan`] and [`apply`] are the two actions, and a destroy is made of both. This module
+//! installs the tool, [`step`] runs the tool once, [`plan`] and [`apply`] are the two actions, a destroy is made of both, and [`migrate`] replaces the tool. This module
 //! does not know exit codes: the caller passes [`Run::record_error`].
 
 mod apply;
@@ -9,7 +9,7 @@ pub(crate) mod artifacts;
 pub(crate) mod error;
 pub(crate) mod failed;
 pub(crate) mod lease;
-mod migrate;
+pub(crate) mod migrate;
 pub(crate) mod plan;
 pub(crate) mod prepare;
 mod push;
@@ -23,14 +23,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use datastore_api::RunKey;
-use datastore_api::state::{LayerTool, StateKey};
+use datastore_api::state::{StateKey, ToolRecord};
 use jiff::Timestamp;
 
 use crate::basis::binding::Binding;
 use crate::basis::order::{OrderKey, OrderRecord};
 use crate::basis::plan_file::StateVersion;
 use crate::cli::Environment;
-use crate::order::job::Job;
+use crate::order::job::{Action, Job};
 use crate::order::layer::{self, Annotations};
 use crate::process::{Log, Signals};
 use crate::report::Report;
@@ -138,7 +138,7 @@ pub(crate) struct Run<'a> {
     /// The killed applies of the same layer, directory or state that the lock files of an apply name.
     killed: Vec<KilledApply>,
     /// The tool that works with the states of the layer, as the datastore has it.
-    layer_tool: Option<LayerTool>,
+    layer_tool: Option<ToolRecord>,
     /// Whether the apply has left a state that the datastore does not have.
     has_unstored_state: bool,
     /// The state of `--state-in`. Set before the code is checked out.
@@ -207,13 +207,16 @@ impl<'a> Run<'a> {
         &self.job.run
     }
 
-    /// Plans, applies or destroys. The results are in `self.report`, also when it fails.
+    /// Plans, applies, destroys or migrates. The results are in `self.report`, also when it fails.
     pub(crate) async fn execute(&mut self) -> Result<(), RunError> {
         self.retries.load_rules(self.job.retry.rules.as_deref())?;
         self.read_state_in()?;
-        match self.job.action.apply() {
-            Some(from) => Box::pin(self.read_records_and_apply(from)).await,
-            None => Box::pin(self.prepare_and_plan()).await,
+        match &self.job.action {
+            Action::Migrate(migrate) => Box::pin(self.migrate_tool(migrate)).await,
+            action => match action.apply() {
+                Some(from) => Box::pin(self.read_records_and_apply(from)).await,
+                None => Box::pin(self.prepare_and_plan()).await,
+            },
         }
     }
 

@@ -32,9 +32,13 @@ mod destroy {
     mod state;
 }
 
-/// The tool of a layer.
+/// The tool of a layer, and the migration to another one.
 mod migrate {
+    mod interrupted;
     mod layer_tool;
+    mod migration;
+    mod refusals;
+    mod tofu;
 }
 
 /// Steps that fail.

@@ -2,6 +2,7 @@
 //!
 //! It does not know how they are stored. Times are RFC 3339 in UTC.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -128,13 +129,62 @@ impl StateKind {
     }
 }
 
-/// The tool that works with the states of a layer.
+/// A tool that works with states.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LayerTool {
     /// `terraform` or `tofu`.
     pub name: String,
     /// Its version.
     pub version: String,
+}
+
+impl fmt::Display for LayerTool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.name, self.version)
+    }
+}
+
+/// What is recorded about the tool of a layer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolRecord {
+    /// The tool that works with the states of the layer, wherever they are.
+    #[serde(flatten)]
+    pub tool: LayerTool,
+    /// By workspace, the last migration to another tool, until it is rolled back.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub migrations: BTreeMap<String, Migration>,
+}
+
+/// The migration of a state from one tool to another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Migration {
+    /// The tool before.
+    pub from: LayerTool,
+    /// The tool after.
+    pub to: LayerTool,
+    /// The state before; `None` if there was none.
+    pub backup: Option<StateBackup>,
+    /// The serial that the new tool has written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub written: Option<u64>,
+    /// Whether the state may be written by the new tool already, and the migration has not ended: no run may work with it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unfinished: bool,
+    /// When it began.
+    pub started: String,
+}
+
+/// A copy of a state, among the versions of the state in the datastore. `gc` keeps it as long as a migration names it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateBackup {
+    /// Its id.
+    pub version: VersionId,
+    /// The lineage of the state.
+    pub lineage: String,
+    /// Its serial.
+    pub serial: u64,
+    /// The digest of the copy.
+    pub sha256: Sha256,
 }
 
 /// One stored version of a state.

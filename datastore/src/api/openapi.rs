@@ -9,6 +9,8 @@
 //! file, but every handler would repeat its path, parameters and answers, which nothing compares with the code. The
 //! answers would be listed twice, because errors of Burrito's routes have another content type.
 
+use std::collections::BTreeMap;
+
 use axum::extract::{Request, State};
 use axum::handler::Handler;
 use axum::http::{HeaderMap, Method};
@@ -17,7 +19,8 @@ use axum::routing::{MethodRouter, delete, get, post, put};
 use axum::{Extension, Json, Router};
 use datastore_api::key::{AttemptFiles, Attempts, FileInfo, RunInfo, Runs};
 use datastore_api::state::{
-    GrantedLease, LayerTool, Lease, LeaseRequest, StateHead, StateKind, StateVersion, States,
+    GrantedLease, LayerTool, Lease, LeaseRequest, Migration, StateBackup, StateHead, StateKind,
+    StateVersion, States, ToolRecord,
 };
 use datastore_api::{Attempt, PlanFormat, Sha256, VersionId};
 use serde::Serialize;
@@ -416,10 +419,16 @@ impl Example for GrantedLease {
     }
 }
 
-impl Example for LayerTool {
+impl Example for ToolRecord {
     fn examples() -> [Self; 2] {
-        let tool = Self { name: String::new(), version: String::new() };
-        [tool.clone(), tool]
+        let tool = LayerTool { name: String::new(), version: String::new() };
+        let (version, lineage) = (VersionId::new(0, 0), String::new());
+        let backup = Some(StateBackup { version, lineage, serial: 1, sha256: Sha256::of(b"") });
+        let (from, to, started) = (tool.clone(), tool.clone(), String::new());
+        let written = Some(2);
+        let migration = Migration { from, to, backup, written, unfinished: true, started };
+        let migrations = [(String::new(), migration)].into();
+        [Self { tool: tool.clone(), migrations }, Self { tool, migrations: BTreeMap::new() }]
     }
 }
 

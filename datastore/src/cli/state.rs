@@ -179,12 +179,12 @@ async fn show(
     out: &mut impl Write,
 ) -> Result<(), CommandError> {
     let head = access.head(key).await?;
-    if is_absent(&head) && head.lock.is_none() {
+    let tool = access.tool(key).await?;
+    if is_absent(&head) && head.lock.is_none() && tool.is_none() {
         return Err(CommandError::NoState(key.to_string()));
     }
     // The right to read states does not include that to read leases.
     let lease: Result<Option<Lease>, String> = access.lease(key).await?;
-    let tool = access.tool(key).await?;
     if as_json {
         let StateKey { namespace, layer, workspace } = key;
         let shown = json!({

@@ -1,6 +1,8 @@
-//! The arguments of `runner plan`, `runner apply` and `runner destroy`.
+//! The arguments of `runner plan`, `runner apply`, `runner destroy` and `runner migrate`.
 
+mod migrate;
 mod plan_name;
+mod start;
 mod state;
 mod state_files;
 
@@ -10,7 +12,9 @@ use clap::Args;
 use clap::builder::{BoolishValueParser, NonEmptyStringValueParser};
 use datastore_api::Sha256;
 
+pub use migrate::MigrateArgs;
 pub use plan_name::PlanName;
+pub use start::StartArgs;
 pub use state::{StateArgs, StatePlace};
 pub use state_files::StateFileArgs;
 

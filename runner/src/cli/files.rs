@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use crate::cli::{
-    BindingArgs, Command, DatastoreArgs, RemoteArgs, RunArgs, ShowCommon, ToolArgs, ToolsCommand,
+    BindingArgs, Command, DatastoreArgs, MigrateArgs, RemoteArgs, RunArgs, ShowCommon, ToolArgs,
+    ToolsCommand,
 };
 
 /// A file that an argument names: the flag, and the path, which can be replaced.
@@ -31,7 +32,7 @@ impl Command {
             Self::Install(args) => args.tools.files(),
             Self::Mirror(args) => args.tools.files(),
             Self::Tools(ToolsCommand::List(args)) => args.tools.files(),
-            Self::Plan(_) | Self::Apply(_) | Self::Destroy(_) => Vec::new(),
+            Self::Plan(_) | Self::Apply(_) | Self::Destroy(_) | Self::Migrate(_) => Vec::new(),
             // A pod's files are mounted.
             Self::Tools(ToolsCommand::Prune(_)) | Self::Start(_) | Self::Version => Vec::new(),
         }
@@ -47,6 +48,14 @@ impl RunArgs {
         let rules = retry.rules.as_mut().map(|file| ("--rules", file));
         let own = layer.into_iter().chain(plan).chain(rules);
         own.chain(tools.files()).chain(binding.files()).chain(datastore.files()).collect()
+    }
+}
+
+impl MigrateArgs {
+    /// The files that the runner itself reads.
+    pub(crate) fn files(&mut self) -> Vec<NamedFile<'_>> {
+        let paths = self.version_paths.as_mut().map(|file| ("--version-paths", file));
+        self.run.files(false).into_iter().chain(paths).collect()
     }
 }
 

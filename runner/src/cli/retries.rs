@@ -44,6 +44,7 @@ impl Command {
             Self::Plan(args) => &args.run.spool,
             Self::Apply(args) => &args.run.spool,
             Self::Destroy(args) => &args.run.spool,
+            Self::Migrate(args) => &args.run.spool,
             Self::Start(args) => &args.spool,
             _ => return None,
         };

@@ -1,4 +1,4 @@
-//! What a run does: plan, apply, or destroy.
+//! What a run does: plan, apply, destroy, or migrate to another tool.
 
 use std::path::{Path, PathBuf};
 
@@ -6,8 +6,9 @@ use datastore_api::Sha256;
 
 use crate::cli::PlanName;
 use crate::report::{DESTROY, Outcome, PLAN};
+use crate::version::ToolRequest;
 
-/// Plan, apply, or destroy.
+/// Plan, apply, destroy, or migrate to another tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Plan {
@@ -16,6 +17,7 @@ pub(crate) enum Action {
     },
     Apply(Apply),
     Destroy(Destroy),
+    Migrate(Migrate),
 }
 
 /// Which plan is applied.
@@ -49,6 +51,19 @@ pub(crate) enum Destroy {
     },
 }
 
+/// How the tool of a layer is replaced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Migrate {
+    /// The new tool; `None` undoes the last migration.
+    pub(crate) to: Option<ToolRequest>,
+    /// Whether nothing is changed.
+    pub(crate) dry_run: bool,
+    /// The user's table of versions.
+    pub(crate) version_paths: Option<PathBuf>,
+    /// Platforms for the lock file.
+    pub(crate) lock_platforms: Vec<String>,
+}
+
 /// The exit code of a plan that waits for its approval.
 const NOT_APPROVED: u8 = 3;
 
@@ -62,12 +77,13 @@ impl Action {
         }
     }
 
-    /// `plan`, `apply` or `destroy`, as in run names, results and messages.
+    /// `plan`, `apply`, `destroy` or `migrate`, as in run names, results and messages.
     pub(crate) fn as_str(&self) -> &'static str {
         match self {
             Self::Plan { .. } => PLAN,
             Self::Apply(_) => "apply",
             Self::Destroy(_) => DESTROY,
+            Self::Migrate(_) => "migrate",
         }
     }
 
@@ -75,7 +91,7 @@ impl Action {
     pub(crate) fn apply(&self) -> Option<&Apply> {
         match self {
             Self::Apply(from) | Self::Destroy(Destroy::Apply { from, .. }) => Some(from),
-            Self::Plan { .. } | Self::Destroy(Destroy::Plan { .. }) => None,
+            Self::Plan { .. } | Self::Destroy(Destroy::Plan { .. }) | Self::Migrate(_) => None,
         }
     }
 
@@ -95,6 +111,11 @@ impl Action {
     /// Whether everything is to be destroyed.
     pub(crate) fn destroys(&self) -> bool {
         matches!(self, Self::Destroy(_))
+    }
+
+    /// Whether the tool is replaced.
+    pub(crate) fn migrates(&self) -> bool {
+        matches!(self, Self::Migrate(_))
     }
 
     /// Whether the plan is applied by the same command.

@@ -1,6 +1,8 @@
 //! A job of `runner plan`, `runner apply` or `runner destroy`: flags, environment and the layer's manifest, merged and parsed once. A flag
 //! wins over the manifest, the manifest over the defaults.
 
+mod migrate;
+
 use std::hash::{BuildHasher as _, RandomState};
 use std::path::{Path, PathBuf};
 
@@ -131,6 +133,7 @@ impl Job {
         Ok(Self { allow_mocks, strict: true, break_stale_lock, ..job })
     }
 
+    /// What all actions share.
     async fn new(
         args: RunArgs,
         burrito: bool,

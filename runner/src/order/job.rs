@@ -14,7 +14,7 @@ use crate::basis::place::PlanPlace;
 use crate::cli::{
     BindingArgs, LimitArgs, PlanName, PreflightMode, RetryArgs, SnapshotMode, ToolArgs,
 };
-pub(crate) use crate::order::action::{Action, Apply, Destroy};
+pub(crate) use crate::order::action::{Action, Apply, Destroy, Migrate};
 use crate::order::apply_command::ApplyCommand;
 use crate::order::layer::{ClusterError, LayerError, LayerHandle};
 use crate::run::artifacts::AttemptRef;

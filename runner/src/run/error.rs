@@ -13,6 +13,7 @@ use crate::release::ReleaseError;
 use crate::run::apply::remainder::differences::Differences;
 use crate::run::artifacts::OpenError;
 use crate::run::lease::error::LeaseError;
+use crate::run::migrate::error::MigrationError;
 use crate::run::plan::summary::PlanError;
 use crate::run::prepare::datastore_state::error::StateError;
 use crate::run::push::{ErroredState, MissingState, Unpushed, UnwrittenState};
@@ -128,6 +129,8 @@ pub(crate) enum RunError {
     #[error(transparent)]
     LayerTool(#[from] LayerToolError),
     #[error(transparent)]
+    Migration(Box<MigrationError>),
+    #[error(transparent)]
     AbsentState(#[from] AbsentState),
     #[error("the state cannot be read")]
     UnreadableState(#[source] std::io::Error),
@@ -206,6 +209,12 @@ pub(crate) enum RunError {
     StoppedStep { during: String, stop: Stop, last: Option<String> },
     #[error("{tool} apply was stopped by {stop}; {done} before that")]
     StoppedApply { tool: String, stop: Stop, done: String },
+}
+
+impl From<MigrationError> for RunError {
+    fn from(error: MigrationError) -> Self {
+        Self::Migration(Box::new(error))
+    }
 }
 
 impl From<StateError> for RunError {

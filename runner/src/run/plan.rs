@@ -58,7 +58,7 @@ impl Run<'_> {
         self.list_called(&mut named, &prepared.workspace).await;
         Box::pin(self.undo_killed_imports(&mut prepared)).await?;
         if self.job.action.destroys() && Box::pin(self.is_destroyed(&prepared)).await? {
-            return self.record_destroyed().await;
+            return self.record_unchanged().await;
         }
         Box::pin(self.plan(&mut prepared, source, named)).await
     }

@@ -2,6 +2,8 @@
 
 pub(crate) mod datastore_state;
 pub(super) mod describe;
+pub(super) mod lock_file;
+mod other_tool;
 mod preflight;
 pub(super) mod secrets;
 mod state_in;
@@ -23,6 +25,7 @@ use crate::release::{Installed, Releases};
 use crate::report::ToolReport;
 use crate::run::Run;
 use crate::run::error::RunError;
+use crate::run::migrate::layer_tool::layer_tool;
 use crate::run::prepare::datastore_state::used::UsedState;
 pub(super) use crate::run::prepare::state_in::copy_state;
 use crate::run::step::messages::MESSAGES;
@@ -68,8 +71,7 @@ pub(super) struct Prepared {
 impl Prepared {
     /// The tool, as a datastore records it beside a state.
     pub(super) fn layer_tool(&self) -> LayerTool {
-        let Installed { tool, version, .. } = &self.installed;
-        LayerTool { name: tool.to_string(), version: version.to_string() }
+        layer_tool(&self.installed)
     }
 
     /// Whether the tool works with a state in the datastore.
@@ -216,7 +218,7 @@ impl Run<'_> {
             datastore: self.job.datastore.as_ref(),
             submodules: self.job.submodules,
             source_id: self.job.source_id.as_ref(),
-            in_copy: self.job.state.is_some(),
+            in_copy: self.job.state.is_some() || self.job.action.migrates(),
             planned: basis.and_then(Basis::commit),
         }
     }

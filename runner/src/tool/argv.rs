@@ -116,6 +116,12 @@ impl Tool<'_> {
         self.words(&["state".as_ref(), "push".as_ref(), state.as_os_str()])
     }
 
+    /// Adds the hashes of the providers for a platform to the lock file.
+    pub(crate) fn lock_providers(&self, platform: &str) -> Program {
+        let platform = joined("-platform=", platform.as_ref());
+        self.words(&["providers".as_ref(), "lock".as_ref(), &platform])
+    }
+
     /// Frees the lock with this ID.
     pub(crate) fn force_unlock(&self, id: &str) -> Program {
         self.words(&["force-unlock".as_ref(), "-force".as_ref(), id.as_ref()])

@@ -19,7 +19,7 @@ use crate::digest::Sha256;
 use crate::name::{ClaimId, Name};
 use crate::state::{
     DEFAULT_WORKSPACE, GrantedLease, LayerTool, Lease, LeaseRequest, StateKey, StateKind, States,
-    VersionId,
+    ToolRecord, VersionId,
 };
 
 /// The maximum size of an answer, in bytes.
@@ -292,7 +292,7 @@ impl Client {
         &self,
         namespace: &Name,
         layer: &Name,
-    ) -> Result<Option<LayerTool>, ClientError> {
+    ) -> Result<Option<ToolRecord>, ClientError> {
         self.get_optional(&tool_call(Method::GET, namespace, layer)).await
     }
 
@@ -301,7 +301,7 @@ impl Client {
         &self,
         namespace: &Name,
         layer: &Name,
-        tool: &LayerTool,
+        tool: &ToolRecord,
     ) -> Result<(), ClientError> {
         let call = tool_call(Method::PUT, namespace, layer);
         self.retrying(async || {

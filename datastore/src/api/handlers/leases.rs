@@ -4,7 +4,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
-use datastore_api::state::{GrantedLease, LayerTool, Lease, LeaseRequest};
+use datastore_api::state::{GrantedLease, Lease, LeaseRequest, Migration, ToolRecord};
 use datastore_api::{ClaimId, Name};
 
 use crate::api::body::SmallBody;
@@ -94,7 +94,7 @@ pub(crate) async fn release(
 pub(crate) async fn get_tool(
     State(store): State<Store>,
     Query(GetTool(layer)): Query<GetTool>,
-) -> Result<Json<LayerTool>, ApiError> {
+) -> Result<Json<ToolRecord>, ApiError> {
     let tool = async {
         let tool = store.layer_tool(&layer).await?;
         tool.map(Json).ok_or(StateError::NoState("tool recorded for this layer"))
@@ -108,12 +108,22 @@ pub(crate) async fn put_tool(
     body: SmallBody,
 ) -> Result<Response, ApiError> {
     let stored = async {
-        let tool = body.json::<LayerTool>()?;
-        check_texts(&[&tool.name, &tool.version])?;
+        let tool = body.json::<ToolRecord>()?;
+        check_tools(&tool)?;
         store.put_layer_tool(&layer, tool).await?;
         Ok::<_, Cause>(StatusCode::OK.into_response())
     };
     stored.await.map_err(Route::PutTool.error())
+}
+
+fn check_tools(ToolRecord { tool, migrations }: &ToolRecord) -> Result<(), Cause> {
+    check_texts(&[&tool.name, &tool.version])?;
+    for (workspace, Migration { from, to, backup, started, .. }) in migrations {
+        let lineage = backup.as_ref().map_or("", |backup| &backup.lineage);
+        check_texts(&[workspace, &from.name, &from.version])?;
+        check_texts(&[&to.name, &to.version, started, lineage])?;
+    }
+    Ok(())
 }
 
 fn check_texts(texts: &[&str]) -> Result<(), Cause> {

@@ -7,7 +7,7 @@ mod select;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use datastore_api::state::{StateKind, StateVersion};
+use datastore_api::state::{Migration, StateKind, StateVersion, ToolRecord};
 use datastore_api::{Attempt, File, HumanDuration, Name, RunKey, StateKey, VersionId};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
@@ -36,6 +36,8 @@ struct Layer<'a> {
     states: BTreeMap<String, Stored>,
     /// The entries of the control object.
     entries: BTreeMap<String, KeptState>,
+    /// The backups of migrations, by workspace.
+    backups: HashMap<String, VersionId>,
     /// When each snapshot was stored last, by the path of its entry.
     hashes: HashMap<String, Timestamp>,
     documents: HashSet<String>,
@@ -60,6 +62,7 @@ impl Context<'_> {
                     key,
                     states: BTreeMap::new(),
                     entries: states.states,
+                    backups: backups(states.tool),
                     hashes: HashMap::new(),
                     documents: HashSet::new(),
                 };
@@ -178,7 +181,7 @@ impl Layer<'_> {
     ) -> Result<HashSet<VersionId>, CommandError> {
         let Context { rules, now, .. } = *self.context;
         let expired = stored.select(rules, now, &HashSet::new());
-        let mut kept = HashSet::new();
+        let mut kept = HashSet::from_iter(self.backups.get(key.workspace.as_ref()).cloned());
         let deletes_runs = rules.keep_runs.is_some() || rules.max_age.contains_key(&Kind::Artifact);
         for kind in [StateKind::Head, StateKind::Snapshot] {
             if !deletes_runs && !expired.iter().any(|expired| expired.kind == Some(kind)) {
@@ -362,6 +365,14 @@ impl Layer<'_> {
             }
         }
     }
+}
+
+/// The copies of states that a rollback of a migration needs.
+fn backups(record: Option<ToolRecord>) -> HashMap<String, VersionId> {
+    let migrations = record.map(|record| record.migrations).unwrap_or_default();
+    let backup =
+        |(workspace, migration): (String, Migration)| Some((workspace, migration.backup?.version));
+    migrations.into_iter().filter_map(backup).collect()
 }
 
 fn why(expired: &Expired) -> String {

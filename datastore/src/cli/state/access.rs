@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use bytes::Bytes;
 use datastore_api::client::{StateOrigin, Upload};
 use datastore_api::digest::Hasher;
-use datastore_api::state::{LayerTool, Lease, StateHead, StateKind, StateVersion, States};
+use datastore_api::state::{Lease, StateHead, StateKind, StateVersion, States, ToolRecord};
 use datastore_api::{Client, ClientError, StateKey, VersionId};
 use fs_err::tokio as fs;
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -112,7 +112,7 @@ impl Access {
     }
 
     /// The tool of the layer; none also where the caller may not read it.
-    pub(super) async fn tool(&self, key: &StateKey) -> Result<Option<LayerTool>, CommandError> {
+    pub(super) async fn tool(&self, key: &StateKey) -> Result<Option<ToolRecord>, CommandError> {
         match self {
             Self::Storage(store) => Ok(store.layer_tool(&key.into()).await?),
             Self::Datastore(client) => match client.layer_tool(&key.namespace, &key.layer).await {

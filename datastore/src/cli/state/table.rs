@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use datastore_api::state::{LayerTool, Lease, StateHead, StateVersion};
+use datastore_api::state::{Lease, Migration, StateHead, StateVersion, ToolRecord};
 use datastore_api::{StateKey, VersionId};
 use serde_json::{Value, json};
 
@@ -87,7 +87,7 @@ pub(super) fn head(
     key: &StateKey,
     head: &StateHead,
     lease: Result<Option<&Lease>, &String>,
-    tool: Option<&LayerTool>,
+    tool: Option<&ToolRecord>,
     out: &mut impl Write,
 ) -> Result<(), CommandError> {
     let mut fields = vec![("state", key.to_string())];
@@ -103,8 +103,13 @@ pub(super) fn head(
     };
     fields.push(("lease", lease));
     fields.push(("place", shown(head.place.clone())));
-    let tool = tool.map(|tool| format!("{} {}", tool.name, tool.version));
-    fields.push(("tool of layer", shown(tool)));
+    fields.push(("tool of layer", shown(tool.map(|record| record.tool.to_string()))));
+    if let Some(migration) = tool.and_then(|record| record.migrations.get(key.workspace.as_ref())) {
+        let Migration { from, to, backup, unfinished, started, .. } = migration;
+        let backup = backup.as_ref().map(|backup| format!(", backup {}", backup.version));
+        let text = format!("{from} to {to}, began {started}{}", backup.unwrap_or_default());
+        fields.push((if *unfinished { "unfinished migration" } else { "migration" }, text));
+    }
     print_fields(&fields, out)
 }
 
@@ -158,7 +163,7 @@ fn print_fields(fields: &[(&str, String)], out: &mut impl Write) -> Result<(), C
 /// The tool that wrote a version: as the writer named it, else as the document does.
 fn tool_text(version: &StateVersion) -> String {
     match (&version.tool, &version.terraform_version) {
-        (Some(tool), _) => format!("{} {}", tool.name, tool.version),
+        (Some(tool), _) => tool.to_string(),
         (None, Some(version)) => version.clone(),
         (None, None) => NONE.to_owned(),
     }

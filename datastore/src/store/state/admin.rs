@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use datastore_api::state::{LayerTool, Lease, StateHead, StateKind, StateVersion};
+use datastore_api::state::{Lease, StateHead, StateKind, StateVersion, ToolRecord};
 use datastore_api::{Name, StateKey, VersionId};
 use futures::TryStreamExt as _;
 use jiff::Timestamp;
@@ -21,8 +21,8 @@ use crate::store::state::paths::{DOCUMENTS, STATES, hash_path};
 pub struct LayerStates {
     /// The lease of the layer, also an expired one.
     pub lease: Option<Lease>,
-    /// The tool that works with its states.
-    pub tool: Option<LayerTool>,
+    /// The tool that works with its states, and its migrations.
+    pub tool: Option<ToolRecord>,
     /// By workspace.
     pub states: BTreeMap<String, KeptState>,
 }

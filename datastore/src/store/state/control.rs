@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use datastore_api::Sha256;
-use datastore_api::state::{LayerTool, LeaseRequest, StateHead, StateVersion};
+use datastore_api::state::{LeaseRequest, StateHead, StateVersion, ToolRecord};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -36,7 +36,7 @@ pub(in crate::store) struct Control {
     /// The last leases that were not released by their holders, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) former: Vec<FormerLease>,
-    pub(super) tool: Option<LayerTool>,
+    pub(super) tool: Option<ToolRecord>,
     /// By workspace.
     pub(super) states: BTreeMap<String, State>,
 }

@@ -1,7 +1,7 @@
 //! Writes of states: each stores an immutable version first, and commits it by the control object.
 
 use bytes::Bytes;
-use datastore_api::state::{LayerTool, StateHead, StateKind, StateVersion};
+use datastore_api::state::{LayerTool, StateHead, StateKind, StateVersion, ToolRecord};
 use datastore_api::{Sha256, StateKey, VersionId, chain};
 use futures::{Stream, TryStreamExt as _, stream};
 use jiff::Timestamp;
@@ -374,8 +374,8 @@ impl Store {
         .await
     }
 
-    /// The tool of a layer.
-    pub async fn layer_tool(&self, layer: &LayerKey) -> Result<Option<LayerTool>, StateError> {
+    /// What is recorded about the tool of a layer.
+    pub async fn layer_tool(&self, layer: &LayerKey) -> Result<Option<ToolRecord>, StateError> {
         Ok(self.control(layer).await?.tool)
     }
 
@@ -383,7 +383,7 @@ impl Store {
     pub async fn put_layer_tool(
         &self,
         layer: &LayerKey,
-        tool: LayerTool,
+        tool: ToolRecord,
     ) -> Result<(), StateError> {
         self.change_control(layer, |control, _| {
             control.tool = Some(tool.clone());

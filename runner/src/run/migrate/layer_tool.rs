@@ -3,13 +3,14 @@
 
 use std::cmp::Ordering;
 
-use datastore_api::state::LayerTool;
+use datastore_api::state::{LayerTool, ToolRecord};
 use datastore_api::{RunKey, chain};
 use reqwest::StatusCode;
 
 use crate::release::Installed;
 use crate::run::Run;
 use crate::run::error::{LayerToolError, RunError};
+use crate::run::migrate::error::MigrationError;
 use crate::version::Version;
 
 impl Run<'_> {
@@ -18,10 +19,18 @@ impl Run<'_> {
         &mut self,
         installed: &Installed,
     ) -> Result<(), RunError> {
-        self.layer_tool = self.recorded_layer_tool().await?;
-        let Some(theirs) = &self.layer_tool else { return Ok(()) };
+        if self.job.action.migrates() {
+            return Ok(());
+        }
+        self.read_layer_tool().await?;
+        if let Some(migration) = self.recorded_migration().filter(|migration| migration.unfinished)
+        {
+            let migration = Box::new(migration.clone());
+            return Err(MigrationError::Unfinished { key: self.own_state_key(), migration }.into());
+        }
+        let Some(ToolRecord { tool: theirs, .. }) = &self.layer_tool else { return Ok(()) };
         let RunKey { namespace, layer, .. } = &self.job.run;
-        let (layer, shown) = (format!("{namespace}/{layer}"), shown(theirs));
+        let (layer, shown) = (format!("{namespace}/{layer}"), theirs.to_string());
         let ours = format!("{} {}", installed.tool, installed.version);
         if theirs.name != installed.tool.program() {
             return Err(LayerToolError::Other { layer, theirs: shown, ours }.into());
@@ -32,8 +41,14 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// Reads which tool is recorded for the layer.
+    pub(super) async fn read_layer_tool(&mut self) -> Result<(), RunError> {
+        self.layer_tool = self.recorded_layer_tool().await?;
+        Ok(())
+    }
+
     /// The tool that is recorded for the layer. A token need not have the right to read it.
-    async fn recorded_layer_tool(&self) -> Result<Option<LayerTool>, RunError> {
+    async fn recorded_layer_tool(&self) -> Result<Option<ToolRecord>, RunError> {
         let Some(client) = &self.job.datastore else { return Ok(None) };
         let RunKey { namespace, layer, .. } = &self.job.run;
         let found = self.signals.or(client.layer_tool(namespace, layer)).await;
@@ -51,30 +66,34 @@ impl Run<'_> {
 
     /// Records a later version of the layer's tool, which has written the state now.
     pub(in crate::run) async fn raise_layer_tool(&self, installed: &Installed) {
-        let (Some(theirs), Some(client)) = (&self.layer_tool, &self.job.datastore) else { return };
+        let (Some(record), Some(client)) = (&self.layer_tool, &self.job.datastore) else { return };
+        let ToolRecord { tool: theirs, migrations } = record;
         if compared(&installed.version, theirs) != Some(Ordering::Greater) {
             return;
         }
         let RunKey { namespace, layer, .. } = &self.job.run;
         let ours = LayerTool { version: installed.version.to_string(), ..theirs.clone() };
-        let put = client.put_layer_tool(namespace, layer, &ours);
+        let record = ToolRecord { tool: ours.clone(), migrations: migrations.clone() };
+        let put = client.put_layer_tool(namespace, layer, &record);
         match self.signals.within(self.upload_grace(), put).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(
-                "{} is not recorded as the tool of the layer: {}",
-                shown(&ours),
-                chain(&error)
-            ),
-            Err(_) => tracing::warn!("{} is not recorded as the tool of the layer", shown(&ours)),
+            Ok(Err(error)) => {
+                tracing::warn!(
+                    "{ours} is not recorded as the tool of the layer: {}",
+                    chain(&error)
+                );
+            }
+            Err(_) => tracing::warn!("{ours} is not recorded as the tool of the layer"),
         }
     }
 }
 
 /// How a version compares with that of the layer's tool. `None`: that cannot be read.
-fn compared(ours: &Version, theirs: &LayerTool) -> Option<Ordering> {
+pub(super) fn compared(ours: &Version, theirs: &LayerTool) -> Option<Ordering> {
     Some(ours.compare(&theirs.version.parse::<Version>().ok()?))
 }
 
-fn shown(LayerTool { name, version }: &LayerTool) -> String {
-    format!("{name} {version}")
+/// A tool, as a datastore records it.
+pub(in crate::run) fn layer_tool(Installed { tool, version, .. }: &Installed) -> LayerTool {
+    LayerTool { name: tool.to_string(), version: version.to_string() }
 }

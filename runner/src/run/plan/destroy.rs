@@ -49,8 +49,8 @@ impl Run<'_> {
         Ok(is_empty)
     }
 
-    /// Ends a run that has nothing to destroy. Its report and log are stored.
-    pub(super) async fn record_destroyed(&mut self) -> Result<(), RunError> {
+    /// Ends a run that has changed nothing. Its report and log are stored.
+    pub(in crate::run) async fn record_unchanged(&mut self) -> Result<(), RunError> {
         self.signals.dismiss_guard();
         (self.report.outcome, self.report.exit) = (Outcome::NoChanges, 0);
         let Some(artifacts) = &self.artifacts else { return Ok(()) };
@@ -86,7 +86,10 @@ impl Run<'_> {
     }
 
     /// Refuses to take a state that does not exist for one that never existed.
-    async fn check_never_applied(&self, prepared: &Prepared) -> Result<(), RunError> {
+    pub(in crate::run) async fn check_never_applied(
+        &self,
+        prepared: &Prepared,
+    ) -> Result<(), RunError> {
         let (state_home, run) = (self.environment.state_home.as_deref(), &self.job.run);
         if let Some(kept) = unsent::states(state_home, run).into_iter().next() {
             return Err(AbsentState::Kept(kept.file).into());

@@ -3,7 +3,6 @@
 
 pub(crate) mod error;
 mod local;
-mod lock_file;
 pub(in crate::run) mod used;
 
 use std::ffi::OsString;
@@ -56,7 +55,8 @@ impl Run<'_> {
     ) -> Result<(), RunError> {
         let Some(state) = &self.job.state else { return Ok(()) };
         Box::pin(self.check_datastore_state(state, &prepared.workspace)).await?;
-        prepared.state = Some(UsedState::create(&prepared.workspace)?);
+        let follows_init = !self.job.action.migrates();
+        prepared.state = Some(UsedState::create(&prepared.workspace, follows_init)?);
         self.set_state_variables(prepared)?;
         // An apply has taken the lease of the layer.
         Box::pin(self.use_state(prepared, state.key.clone(), state.origin())).await
@@ -86,12 +86,10 @@ impl Run<'_> {
 
     /// Checks after init that the tool uses the state in the datastore, and nothing else that the runner does not know of.
     pub(super) fn check_used_state(&self, prepared: &Prepared) -> Result<(), RunError> {
+        self.check_own_backend(prepared)?;
         let (Some(state), Some(used)) = (&self.job.state, &prepared.state) else { return Ok(()) };
         let dir = &prepared.workspace.dir;
         let data_dir = dir.join(self.environment.data_dir());
-        if !has_own_backend(&data_dir)? {
-            return Err(StateError::NotUsed.into());
-        }
         if state.key.workspace.as_ref() != DEFAULT_WORKSPACE
             && let Some(file) = references::names_workspace(dir, &data_dir)?
         {
@@ -103,6 +101,15 @@ impl Run<'_> {
             Some(lock_file) => Ok(lock_file.follow(dir)?),
             None => Ok(()),
         }
+    }
+
+    /// Checks after init that the tool uses the state in the datastore, if the job keeps it there.
+    pub(super) fn check_own_backend(&self, prepared: &Prepared) -> Result<(), RunError> {
+        let data_dir = prepared.workspace.dir.join(self.environment.data_dir());
+        if prepared.uses_datastore_state() && !has_own_backend(&data_dir)? {
+            return Err(StateError::NotUsed.into());
+        }
+        Ok(())
     }
 
     /// Compares what the datastore has with what the source has, and with what was applied before.
@@ -145,8 +152,8 @@ impl Run<'_> {
     ) -> Result<(), RunError> {
         let makes_plan = match &self.job.action {
             Action::Plan { .. } | Action::Apply(Apply::Unplanned(_)) => true,
-            // A destroy examines itself what it means that there is no state.
-            Action::Apply(_) | Action::Destroy(_) => false,
+            // The others examine themselves what it means that there is no state.
+            Action::Apply(_) | Action::Destroy(_) | Action::Migrate(_) => false,
         };
         let Some(artifacts) = self.artifacts.as_ref().filter(|_| makes_plan) else { return Ok(()) };
         if self.job.new_state {

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::run::prepare::datastore_state::lock_file::LockFile;
+use crate::run::prepare::lock_file::LockFile;
 use crate::source::checkout::Workspace;
 use crate::tool::state_file::StateFile;
 
@@ -16,9 +16,14 @@ pub(in crate::run) struct UsedState {
 }
 
 impl UsedState {
-    /// Writes the file that configures the backend.
-    pub(super) fn create(Workspace { dir, in_place_of, .. }: &Workspace) -> io::Result<Self> {
-        let lock_file = in_place_of.as_deref().map(LockFile::read).transpose()?;
+    /// Writes the file that configures the backend. `follows_init`: what init changes in the lock file is written to that of
+    /// the user.
+    pub(super) fn create(
+        Workspace { dir, in_place_of, .. }: &Workspace,
+        follows_init: bool,
+    ) -> io::Result<Self> {
+        let module = in_place_of.as_deref().filter(|_| follows_init);
+        let lock_file = module.map(LockFile::read).transpose()?;
         Ok(Self { _file: StateFile::create(dir)?, lock_file })
     }
 }

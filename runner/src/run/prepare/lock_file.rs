@@ -12,21 +12,21 @@ use crate::tool::file_names::LOCK_FILE;
 
 /// The lock file of the user's module, as it was before init.
 #[derive(Debug)]
-pub(super) struct LockFile {
+pub(in crate::run) struct LockFile {
     /// Without links.
     path: PathBuf,
     before: Option<Vec<u8>>,
 }
 
 impl LockFile {
-    pub(super) fn read(module: &Path) -> io::Result<Self> {
+    pub(in crate::run) fn read(module: &Path) -> io::Result<Self> {
         let path = resolve(&std::path::absolute(module.join(LOCK_FILE))?)?;
         let before = unless_missing(fs::read(&path))?;
         Ok(Self { path, before })
     }
 
     /// Writes what init has changed in the copy of the module, unless another process has changed the file since.
-    pub(super) fn follow(&self, copy: &Path) -> io::Result<()> {
+    pub(in crate::run) fn follow(&self, copy: &Path) -> io::Result<()> {
         let Some(now) = unless_missing(fs::read(copy.join(LOCK_FILE)))? else { return Ok(()) };
         if self.before.as_ref() == Some(&now) {
             return Ok(());

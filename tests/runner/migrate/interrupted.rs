@@ -1,0 +1,97 @@
+//! Migrations that fail after the state was written, and migrations that are killed.
+
+use std::os::unix::process::ExitStatusExt as _;
+
+use serde_json::Value;
+
+use super::tofu::{Layer, contents};
+
+/// A tofu whose second plan finds changes: the one after the state was written.
+const SECOND_PLAN_CHANGES: &str = "case $1 in plan) if [ -e $HOME/planned ]; then set -- \"$@\" -replace=terraform_data.a; fi; touch $HOME/planned;; esac";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn state_is_restored_if_the_second_plan_finds_changes() {
+    for (args, step) in [(&[][..], 1), (&["--state", "datastore"], 2)] {
+        let layer = Layer::applied(args, "").await;
+        let before = layer.state("terraform.tfstate").await;
+        layer.tofu(SECOND_PLAN_CHANGES);
+        layer.refused(
+            &["migrate", "--to", "tofu"],
+            8,
+            "plans changes: terraform_data.a (delete and create)",
+        );
+        let (after, record) = (layer.state("terraform.tfstate").await, layer.record().await);
+        assert_eq!(layer.report()["result"], "failed");
+        assert_eq!(
+            after["serial"],
+            before["serial"].as_u64().unwrap() + 2 * step,
+            "written and restored"
+        );
+        assert_eq!(contents(&after), contents(&before));
+        assert_eq!((&record["name"], &record["migrations"]), (&"terraform".into(), &Value::Null));
+        layer.ok(&["plan", "--tool", "terraform", "--detailed-exitcode"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn state_stays_if_the_new_tool_cannot_write_it() {
+    let layer = Layer::applied(&[], "").await;
+    let before = layer.state("terraform.tfstate").await;
+    layer
+        .tofu("case \"$1 $2\" in 'state push') echo 'Error: no right to write' >&2; exit 1;; esac");
+    layer.refused(
+        &["migrate", "--to", "tofu"],
+        1,
+        "the migration has failed, and the state is as it was before",
+    );
+    assert_eq!(layer.state("terraform.tfstate").await, before);
+    assert_eq!(layer.record().await["migrations"], Value::Null);
+    layer.ok(&["plan", "--tool", "terraform", "--detailed-exitcode"]);
+}
+
+/// Kills the runner before (`is_written`: after) tofu writes the state.
+async fn killed(args: &[&'static str], is_written: bool) -> Layer {
+    let layer = Layer::applied(args, "").await;
+    let kill = "kill -9 $PPID; exit 1";
+    let write = if is_written { "$tool \"$@\"; " } else { "" };
+    layer.tofu(&format!("case \"$1 $2\" in 'state push') {write}{kill};; esac"));
+    let mut command =
+        layer.sandbox.command(&[&["migrate", "--to", "tofu", "--name", "x"], args].concat());
+    let ended =
+        command.env("PLANCHA_DATASTORE_URL", layer.datastore.url.as_str()).output().unwrap();
+    assert_eq!(ended.status.signal(), Some(9), "{ended:?}");
+    layer.tofu("");
+    layer
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_migration_excludes_every_run_until_it_is_repeated_or_rolled_back() {
+    for (args, step) in [(&[][..], 1), (&["--state", "datastore"], 2)] {
+        for (is_written, repeated, back) in [(false, 1, 0), (true, 1, 2)] {
+            for is_repeated in [true, false] {
+                let layer = killed(args, is_written).await;
+                let written = layer.state("terraform.tfstate").await;
+                let serial = written["serial"].as_u64().unwrap() - u64::from(is_written) * step;
+                for tool in ["terraform", "tofu"] {
+                    let plan = ["plan", "--tool", tool];
+                    layer.refused(
+                        &plan,
+                        8,
+                        "the migration of default/x/default from terraform 1.11.4 to tofu",
+                    );
+                }
+                let (args, more) = match is_repeated {
+                    true => (&["migrate", "--to", "tofu"][..], repeated),
+                    false => (&["migrate", "--rollback"][..], back),
+                };
+                layer.ok(args);
+                let after = layer.state("terraform.tfstate").await;
+                assert_eq!(after["serial"], serial + more * step, "{is_written} {is_repeated}");
+                assert_eq!(contents(&after), contents(&written));
+                let tool = if is_repeated { "tofu" } else { "terraform" };
+                assert_eq!(layer.record().await["name"], tool);
+                layer.ok(&["plan", "--tool", tool, "--detailed-exitcode"]);
+            }
+        }
+    }
+}
