@@ -1,10 +1,11 @@
 //! `datastore state`: what an operator does with terraform states.
 //!
-//! [`access`] works on the storage itself or through a datastore, [`table`] prints, and [`faults`] is what `verify` checks.
+//! [`access`] works on the storage itself or through a datastore, [`table`] prints, [`tools`] lists the tools of layers, and [`faults`] is what `verify` checks.
 
 mod access;
 pub(crate) mod faults;
 mod table;
+mod tools;
 
 use std::io::Write;
 
@@ -15,7 +16,7 @@ use serde_json::{Value, json};
 use crate::cli::error::CommandError;
 use crate::cli::state::access::Access;
 use crate::config::{StateCommand, StateOrder};
-use crate::store::{LayerStates, StateError};
+use crate::store::LayerStates;
 
 /// The most versions in one page of a listing.
 const PAGE: usize = 1000;
@@ -26,6 +27,9 @@ pub async fn state(order: StateOrder, out: &mut impl Write) -> Result<(), Comman
     let access = Access::open(place, command.is_change()).await?;
     match command {
         StateCommand::List { deleted, json } => list(&access, deleted, json, out).await?,
+        StateCommand::Tools { prometheus, json } => {
+            tools::list(&access, (prometheus, json), out).await?;
+        }
         StateCommand::Versions { key, kind, limit, json } => {
             versions(&access, &key, kind, limit, json, out).await?;
         }
@@ -68,20 +72,9 @@ async fn list(
     as_json: bool,
     out: &mut impl Write,
 ) -> Result<(), CommandError> {
-    let (mut rows, mut all, mut damaged) = (Vec::new(), Vec::new(), None);
-    for layer in access.layers().await? {
-        let LayerStates { lease, states, .. } = match access.layer(&layer).await {
-            Err(CommandError::State(error @ StateError::Damaged(_))) => {
-                let (namespace, layer) = (&layer.namespace, &layer.layer);
-                writeln!(
-                    std::io::stderr(),
-                    "cannot read the states of {namespace}/{layer}: {error}"
-                )?;
-                damaged = Some(error);
-                continue;
-            }
-            states => states?,
-        };
+    let (mut rows, mut all) = (Vec::new(), Vec::new());
+    let (layers, damaged) = access.readable_layers().await?;
+    for (layer, LayerStates { lease, states, .. }) in layers {
         for (workspace, state) in states {
             let head = state.head;
             let is_shown = head.version.is_some() || deleted && head.deleted.is_some();
@@ -108,10 +101,7 @@ async fn list(
     } else {
         table::print(table::STATES, &rows, out)?;
     }
-    match damaged {
-        Some(error) => Err(CommandError::State(error)),
-        None => Ok(()),
-    }
+    damaged.map_or(Ok(()), |error| Err(CommandError::State(error)))
 }
 
 async fn versions(

@@ -9,7 +9,7 @@ use secrecy::SecretString;
 use url::Url;
 
 use crate::cli::args::state::{
-    Changed, Ls, PlaceFlags, Pull, Push, Restore, Show, StateSubcommand, Unlock,
+    Changed, Ls, PlaceFlags, Pull, Push, Restore, Show, StateSubcommand, Tools, Unlock,
 };
 use crate::config::StorageConfig;
 use crate::config::settings::{Settings, parse};
@@ -43,6 +43,13 @@ pub enum StateCommand {
     List {
         /// Whether deleted ones are listed as well.
         deleted: bool,
+        /// Whether JSON is printed.
+        json: bool,
+    },
+    /// List the tools of the layers.
+    Tools {
+        /// Whether metrics are printed.
+        prometheus: bool,
         /// Whether JSON is printed.
         json: bool,
     },
@@ -92,7 +99,11 @@ impl StateCommand {
     pub(crate) fn is_change(&self) -> bool {
         !matches!(
             self,
-            Self::List { .. } | Self::Versions { .. } | Self::Show { .. } | Self::Pull(..)
+            Self::List { .. }
+                | Self::Tools { .. }
+                | Self::Versions { .. }
+                | Self::Show { .. }
+                | Self::Pull(..)
         )
     }
 }
@@ -104,6 +115,11 @@ impl StateOrder {
         if let (StateCommand::List { .. }, StatePlace::Datastore(_)) = (&command, &place) {
             return Err("state ls: a datastore does not list all states in this version\nhint: name one, as \
                         NAMESPACE/LAYER[/WORKSPACE], or list those of the storage with --storage"
+                .to_owned());
+        }
+        if let (StateCommand::Tools { .. }, StatePlace::Datastore(_)) = (&command, &place) {
+            return Err("state tools: a datastore does not list all layers in this version\nhint: list those of the storage \
+                        with --storage, or show one with `datastore state show`"
                 .to_owned());
         }
         Ok(Self { place, command })
@@ -124,6 +140,9 @@ fn command(subcommand: StateSubcommand) -> Result<(PlaceFlags, StateCommand), St
                 None => StateCommand::List { deleted, json },
             };
             (place, command)
+        }
+        StateSubcommand::Tools(Tools { prometheus, json, place }) => {
+            (place, StateCommand::Tools { prometheus, json })
         }
         StateSubcommand::Show(Show { key, version, json, place }) => {
             let version = version.map(|version| version_id(&version)).transpose()?;

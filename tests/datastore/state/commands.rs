@@ -438,3 +438,47 @@ async fn a_process_that_only_reads_changes_nothing() {
     assert_eq!(answer.status, 500, "{answer:?}");
     assert_eq!(super::documents::of(&datastore, "GET", STATE, "").await.status, 404);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tools_of_layers_are_listed_and_are_metrics() {
+    for place in Place::each() {
+        let datastore = place.serve(&[]);
+        let record = r#"{"name": "tofu", "version": "1.10.5", "migrations": {"blue": {"from": {"name": "terraform",
+            "version": "1.11.4"}, "to": {"name": "tofu", "version": "1.10.5"}, "backup": null, "unfinished": true,
+            "started": "2026-01-01T00:00:00Z"}}}"#;
+        assert_eq!(send(&datastore, "PUT", "tools/team-a/new", record.to_owned()).await, 200);
+        for (serial, version) in [(1, "1.9.8"), (2, "1.11.4")] {
+            let rest = format!("state/team-a/old?tool=terraform&tool_version={version}");
+            assert_eq!(send(&datastore, "POST", &rest, document("l", serial, "a")).await, 200);
+        }
+        let unknown = document("l", 1, "a");
+        assert_eq!(send(&datastore, "POST", "state/team-a/unknown", unknown).await, 200);
+        drop(datastore);
+
+        let text = done(place.state(&Way::Storage, &["tools"]));
+        let lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        assert_eq!(
+            lines.skip(1).collect::<Vec<_>>(),
+            [
+                ["team-a/new", "tofu", "1.10.5", "record", "blue"],
+                ["team-a/old", "terraform", "1.11.4", "state", "-"],
+            ]
+        );
+        let listed = json(place.state(&Way::Storage, &["tools", "--json"]));
+        assert_eq!(listed[0]["unfinished_migrations"][0], "blue");
+        let metrics = done(place.state(&Way::Storage, &["tools", "--prometheus"]));
+        for line in [
+            r#"plancha_layer_tool_info{namespace="team-a",layer="new",tool="tofu",version="1.10.5",source="record"} 1"#,
+            r#"plancha_layer_tool_info{namespace="team-a",layer="old",tool="terraform",version="1.11.4",source="state"} 1"#,
+            r#"plancha_need_migrate_to_tofu{namespace="team-a",layer="new"} 0"#,
+            r#"plancha_need_migrate_to_tofu{namespace="team-a",layer="old"} 1"#,
+        ] {
+            assert!(metrics.lines().any(|of| of == line), "{line}: {metrics}");
+        }
+        let shown = done(place.state(&Way::Storage, &["show", "team-a/new/blue"]));
+        assert!(shown.contains("unfinished migration terraform 1.11.4 to tofu 1.10.5"), "{shown}");
+        let served = Way::Datastore(place.serve(&[]));
+        let refused = place.state(&served, &["tools"]);
+        assert_eq!(refused.code, 64, "{refused:?}");
+    }
+}

@@ -391,3 +391,31 @@ async fn writers_lose_nothing_beside_gc() {
         assert_eq!(serials_of(&datastore, "head").await, [40]);
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn copy_that_a_rollback_of_a_migration_needs_stays() {
+    for (datastore, storage) in each().await {
+        for serial in 1..4 {
+            snapshot(&datastore, &format!("r{serial}/0"), document("l", serial, "a")).await;
+        }
+        let listed = versions(&datastore, "").await;
+        let oldest = listed["versions"][2].clone();
+        let tool = |name: &str| serde_json::json!({"name": name, "version": "1.10.0"});
+        let backup = serde_json::json!({
+            "version": oldest["version"], "lineage": "l", "serial": 1, "sha256": oldest["sha256"],
+        });
+        let mut record = tool("tofu");
+        record["migrations"] = serde_json::json!({"default": {
+            "from": tool("terraform"), "to": tool("tofu"), "backup": backup, "started": "2026-01-01T00:00:00Z",
+        }});
+        let put = request(&datastore, Method::PUT, "tools/team-a/network");
+        assert_eq!(send(put.body(record.to_string())).await.status, 200);
+        let report = gc(&storage, keep(1)).await;
+        assert_eq!(serials(&versions(&datastore, "").await), [3, 1], "{report}");
+        // Without the migration it is like any other.
+        let put = request(&datastore, Method::PUT, "tools/team-a/network");
+        assert_eq!(send(put.body(tool("tofu").to_string())).await.status, 200);
+        gc(&storage, keep(1)).await;
+        assert_eq!(serials(&versions(&datastore, "").await), [3]);
+    }
+}

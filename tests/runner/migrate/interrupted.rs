@@ -80,9 +80,10 @@ async fn killed_migration_excludes_every_run_until_it_is_repeated_or_rolled_back
                         "the migration of default/x/default from terraform 1.11.4 to tofu",
                     );
                 }
-                let (args, more) = match is_repeated {
-                    true => (&["migrate", "--to", "tofu"][..], repeated),
-                    false => (&["migrate", "--rollback"][..], back),
+                let (args, more) = if is_repeated {
+                    (&["migrate", "--to", "tofu"][..], repeated)
+                } else {
+                    (&["migrate", "--rollback"][..], back)
                 };
                 layer.ok(args);
                 let after = layer.state("terraform.tfstate").await;

@@ -50,10 +50,12 @@ impl Layer {
         layer
     }
 
-    /// Puts a tofu on PATH: a real one where `PLANCHA_TEST_TOFU` names it, else terraform under its name. The commands in
+    /// Puts a tofu on PATH: a real one where `PLANCHA_TEST_TOOLS` names tools, else terraform under its name. The commands in
     /// `before` run before each of its commands.
+    #[expect(clippy::disallowed_methods, reason = "it says where real tools are")]
     pub(super) fn tofu(&self, before: &str) {
-        let real = std::env::var("PLANCHA_TEST_TOFU").ok();
+        let tools = std::env::var("PLANCHA_TEST_TOOLS").ok();
+        let real = tools.map(|tools| format!("{tools}/OpenTofu/1.10.10/tofu"));
         let version = r#"echo '{"terraform_version": "1.10.5", "platform": "linux_amd64"}'"#;
         let asked = match &real {
             Some(_) => String::new(),

@@ -9,6 +9,9 @@ pub(crate) enum StateSubcommand {
     /// List states, or the versions of one state
     #[command(after_help = LS)]
     Ls(Ls),
+    /// List the tool of each layer: terraform or tofu, and its version
+    #[command(after_help = TOOLS)]
+    Tools(Tools),
     /// Show a state: its present version, lock, lease, place and tool
     #[command(after_help = SHOW)]
     Show(Show),
@@ -57,6 +60,16 @@ Examples:
 
 Without KEY it lists the states of the storage; that needs --storage. With KEY it lists the versions that were the \
 state, and snapshots, newest first.";
+
+const TOOLS: &str = "\
+It is the recorded tool of the layer (`runner migrate`), else the one that wrote its newest state.
+
+Examples:
+  datastore state tools
+  datastore state tools --prometheus > /var/lib/node_exporter/plancha.prom.new
+
+With --prometheus: `plancha_layer_tool_info` has the value 1 for each layer, with the labels namespace, layer, tool, version and \
+source (record or state); `plancha_need_migrate_to_tofu` is 1 for layers of terraform, and 0 for layers of tofu.";
 
 const SHOW: &str = "\
 Examples:
@@ -143,6 +156,20 @@ pub(crate) struct Ls {
     /// List deleted states as well
     #[arg(long, conflicts_with = "key")]
     pub(crate) deleted: bool,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) place: PlaceFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Tools {
+    /// Print metrics in the text format of Prometheus
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) prometheus: bool,
 
     /// Print JSON
     #[arg(long)]

@@ -52,7 +52,7 @@ impl Access {
     }
 
     /// The layers that have states, of a storage.
-    pub(super) async fn layers(&self) -> Result<Vec<LayerKey>, CommandError> {
+    async fn layers(&self) -> Result<Vec<LayerKey>, CommandError> {
         match self {
             Self::Storage(store) => {
                 let layers = store.controlled_layers().await;
@@ -63,11 +63,33 @@ impl Access {
     }
 
     /// All states of a layer, of a storage.
-    pub(super) async fn layer(&self, layer: &LayerKey) -> Result<LayerStates, CommandError> {
+    async fn layer(&self, layer: &LayerKey) -> Result<LayerStates, CommandError> {
         match self {
             Self::Storage(store) => Ok(store.layer_states(layer).await?),
             Self::Datastore(_) => Ok(LayerStates::default()),
         }
+    }
+
+    /// The states of all layers of a storage. A layer that cannot be read does not hide the others: it is named on stderr, and
+    /// the last such error is returned as well.
+    pub(super) async fn readable_layers(
+        &self,
+    ) -> Result<(Vec<(LayerKey, LayerStates)>, Option<StateError>), CommandError> {
+        let (mut all, mut damaged) = (Vec::new(), None);
+        for layer in self.layers().await? {
+            match self.layer(&layer).await {
+                Err(CommandError::State(error @ StateError::Damaged(_))) => {
+                    let (namespace, layer) = (&layer.namespace, &layer.layer);
+                    writeln!(
+                        std::io::stderr(),
+                        "cannot read the states of {namespace}/{layer}: {error}"
+                    )?;
+                    damaged = Some(error);
+                }
+                states => all.push((layer, states?)),
+            }
+        }
+        Ok((all, damaged))
     }
 
     /// One page of the versions of a state, with its head.

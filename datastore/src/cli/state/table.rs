@@ -202,7 +202,7 @@ fn shown<T: ToString>(value: Option<T>) -> String {
 }
 
 /// Others wrote these texts: nothing in them controls a terminal.
-fn clean(text: &str) -> String {
+pub(super) fn clean(text: &str) -> String {
     text.replace(char::is_control, " ")
 }
 

@@ -138,7 +138,8 @@ fn configure(dir: &Path, default: &Path, workspaces: &Path) -> Result<(), RunErr
 /// A path as a string of HCL. In JSON the tools differ in whether it is a template.
 fn literal(path: &Path) -> std::io::Result<String> {
     let text = path.to_str().filter(|text| !text.contains(char::is_control)).ok_or_else(|| {
-        std::io::Error::other(format!("the path {path:?} is not UTF-8, or has control characters"))
+        let shown = path.to_string_lossy().escape_debug().to_string();
+        std::io::Error::other(format!("the path {shown} is not UTF-8, or has control characters"))
     })?;
     let text = text.replace('\\', "\\\\").replace('"', "\\\"");
     Ok(format!("\"{}\"", text.replace("${", "$${").replace("%{", "%%{")))
