@@ -472,7 +472,7 @@ mod tests {
         assert_eq!(
             arguments.len(),
             9,
-            "plan, apply, destroy, start, upload, runs, show, logs and doctor: {arguments:?}"
+            "plan, apply, destroy, migrate, start, upload, runs, show, logs and doctor: {arguments:?}"
         );
         for argument in arguments {
             assert_eq!(argument.get_default_values(), ["60s"], "{argument:?}");

@@ -174,10 +174,29 @@ impl Failure {
         self
     }
 
+    /// The advice for a destroy, which makes its own plan.
+    pub(crate) fn of_destroy(mut self) -> Self {
+        const AGAIN: &str = "run `runner destroy` again";
+        if let Some(hint) = &mut self.hint {
+            for plan in [
+                "plan again, and apply the new plan",
+                "plan again, and apply what is left",
+                PLAN_AGAIN,
+                "plan again",
+            ] {
+                *hint = hint.replace(plan, AGAIN);
+            }
+        }
+        self
+    }
+
     /// Adds who has the lease of the layer instead of this run.
     pub(crate) fn with_lost_lease(mut self, holder: Option<&str>) -> Self {
         if let Some(holder) = holder {
             self.message = format!("{}; {holder}", self.message);
+            if self.kind == Kind::Unclassified {
+                self.kind = Kind::Locked;
+            }
         }
         self
     }
@@ -468,6 +487,7 @@ mod tests {
     use crate::order::layer::ClusterError;
     use crate::run::stored_plan::StoredPlanError;
     use crate::source::error::CheckoutError;
+    use crate::source::states::name::StateName;
     use crate::tool::diagnosis::{Cause, Verdict, load_rules};
     use crate::tool::diagnostics::Diagnostics;
 
@@ -560,9 +580,9 @@ mod tests {
             \u{20}  1: variable \"region\" {}\n\nThe root module input variable \"region\" is not set.\n";
         let errors = Diagnostics::read(output.as_bytes()).unwrap();
         let (tool, dir) = ("terraform".to_owned(), "/code".into());
-        let (workspace, step, code, stored) = (None, "plan", 1, false);
+        let (state, step, code, stored) = (StateName::Selected, "plan", 1, false);
         let why = Box::default();
-        let error = RunError::Tool { tool, workspace, step, code, errors, why, dir, stored };
+        let error = RunError::Tool { tool, state, step, code, errors, why, dir, stored };
         let failure = Failure::from(&error);
         assert!(failure.message().contains("variable \"region\" is not set"), "{failure:?}");
         assert!(failure.hint().unwrap().contains("TF_VAR_NAME"), "{failure:?}");
@@ -577,9 +597,9 @@ mod tests {
         let failure = |output: &str| {
             let errors = Diagnostics::read(output.as_bytes()).unwrap();
             let (tool, dir) = ("terraform".to_owned(), "/code".into());
-            let (workspace, step, code, stored) = (None, "plan", 1, false);
+            let (state, step, code, stored) = (StateName::Selected, "plan", 1, false);
             let why = Box::new(cause(output));
-            let error = RunError::Tool { tool, workspace, step, code, errors, why, dir, stored };
+            let error = RunError::Tool { tool, state, step, code, errors, why, dir, stored };
             let failure = Failure::from(&error);
             let mut report = Report::new("plan", jiff::Timestamp::now());
             failure.record(&mut report);

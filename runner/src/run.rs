@@ -151,6 +151,8 @@ pub(crate) struct Run<'a> {
     lease: RunLease,
     /// The state in the datastore with which the tool works under the lease.
     state_here: Option<StateKey>,
+    /// The lineage of the state in the datastore, before the tool has read it.
+    known_lineage: Option<String>,
 }
 
 impl<'a> Run<'a> {
@@ -191,6 +193,7 @@ impl<'a> Run<'a> {
             retries: Retries::new(&job.retry),
             lease: RunLease::None,
             state_here: None,
+            known_lineage: None,
         };
         if let Some(datastore) = job.datastore.clone() {
             let (signals, limit) = (signals.clone(), run.upload_grace() / 4);
@@ -200,6 +203,11 @@ impl<'a> Run<'a> {
             });
         }
         run
+    }
+
+    /// Whether it destroys everything.
+    pub(crate) fn destroys(&self) -> bool {
+        self.job.action.destroys()
     }
 
     /// Namespace, layer and run.

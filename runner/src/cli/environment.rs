@@ -38,6 +38,8 @@ pub struct Environment {
     pub tf_data_dir: Option<PathBuf>,
     /// The tool's workspace (`TF_WORKSPACE`).
     pub tf_workspace: Option<String>,
+    /// Whether `TF_ENCRYPTION` has tofu encrypt its states or plans.
+    pub encrypts: bool,
     /// Variables that replace settings of a backend.
     pub backend: BTreeMap<&'static str, SecretString>,
     /// Variables by which providers and backends get credentials.
@@ -106,6 +108,7 @@ impl Environment {
             home,
             tf_data_dir: path("TF_DATA_DIR"),
             tf_workspace: text("TF_WORKSPACE"),
+            encrypts: text("TF_ENCRYPTION").is_some(),
             backend: backend::variable_names()
                 .filter_map(|name| Some((name, text(name)?.into())))
                 .collect(),

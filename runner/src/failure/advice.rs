@@ -2,33 +2,29 @@
 
 use std::path::Path;
 
-use crate::process::{Killed, Stop, quoted};
+use crate::process::{Killed, Stop};
 use crate::run::step::found_lock::{FoundLock, takes_lock};
 use crate::run::step::limits::TimedOut;
+use crate::source::states::name::StateName;
 use crate::tool::diagnosis::Class;
 use crate::tool::diagnostics::lock_info::{
     has_own_info, is_held, is_lock_error, lock_id, lock_info,
 };
 use crate::tool::diagnostics::{Diagnostic, Diagnostics};
 
-/// A command of the tool, which names the workspace unless that is the default one without being named.
+/// Commands about the state.
 pub(super) struct Command<'a> {
     tool: &'a str,
-    workspace: Option<&'a str>,
+    state: &'a StateName,
 }
 
 impl<'a> Command<'a> {
-    pub(super) fn new(tool: &'a str, workspace: Option<&'a str>) -> Self {
-        Self { tool, workspace }
+    pub(super) fn new(tool: &'a str, state: &'a StateName) -> Self {
+        Self { tool, state }
     }
 
     fn force_unlock(&self, id: &str) -> String {
-        let (tool, id) = (quoted(self.tool), quoted(id));
-        let unlock = format!("{tool} force-unlock {id}");
-        match self.workspace {
-            Some(name) => format!("TF_WORKSPACE={} {unlock}", quoted(name)),
-            None => unlock,
-        }
+        self.state.unlock(self.tool, id)
     }
 }
 
@@ -243,7 +239,7 @@ const AFTER_APPLY: &str = "plan again, and apply the new plan: what the apply co
 mod tests {
     use super::*;
 
-    const TERRAFORM: Command<'_> = Command { tool: "terraform", workspace: None };
+    const TERRAFORM: Command<'_> = Command { tool: "terraform", state: &StateName::Selected };
 
     fn advice(output: &str) -> String {
         let errors = Diagnostics::read(output.as_bytes()).unwrap();
@@ -280,7 +276,8 @@ mod tests {
             let output =
                 format!("Error: Error {summary} the state lock\n\nLock Info:\n  ID:        a;b\n");
             let errors = Diagnostics::read(output.as_bytes()).unwrap();
-            let tool = Command { tool: "tofu", workspace: Some("a b") };
+            let state = StateName::Workspace("a b".to_owned());
+            let tool = Command { tool: "tofu", state: &state };
             let says = after(&tool, &errors, ("plan", Class::Lock), (Path::new("/code"), false));
             let unlock = "TF_WORKSPACE='a b' tofu force-unlock 'a;b'";
             assert!(says.contains(unlock), "{says}");

@@ -15,10 +15,10 @@ impl From<&LeaseError> for Failure {
             LeaseError::Held { .. } => Self::new(Kind::Locked, error).with_hint(HELD),
             LeaseError::Refused { cause, .. } => Self::of_datastore(cause, error),
             LeaseError::Unsupported(_) => Self::new(Kind::Config, error).with_hint(UNSUPPORTED),
-            LeaseError::StaleLock { lock, .. } => {
+            LeaseError::StaleLock { key, lock } => {
                 Self::new(Kind::Locked, error).with_hint(&format!(
                     "nothing was applied; find out whether what that run did is in the state, and that its tool has ended. \
-                     Then remove the lock with --break-stale-lock AFTER (such as 10m), or `datastore state unlock --id {}`",
+                     Then remove the lock with --break-stale-lock AFTER (such as 10m), or `datastore state unlock {key} --id {} --url URL`",
                     lock.id
                 ))
             }

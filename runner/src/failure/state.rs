@@ -7,6 +7,7 @@ impl From<&StateError> for Failure {
     fn from(error: &StateError) -> Self {
         let kind = match error {
             StateError::LocalLock { .. } => Kind::Locked,
+            StateError::OtherRead { .. } => Kind::Datastore,
             _ => Kind::Config,
         };
         Self::new(kind, error).with_hint(&next(error))
@@ -56,6 +57,18 @@ fn next(error: &StateError) -> String {
             "nothing was planned or applied; remove the `backend` block from override files and from files that the runner \
              cannot parse, or leave out --state datastore (PLANCHA_STATE)"
         }
+        StateError::Forgotten { .. } => {
+            "nothing was planned or applied; add --state datastore (PLANCHA_STATE), or give this code a layer of its own with \
+             --name; --new-state begins a new state, and creates everything again"
+        }
+        StateError::OtherRead { .. } => {
+            "nothing was applied; a proxy between the tool and the datastore has answered instead of it: check what answers at \
+             the URL of the datastore, and run again"
+        }
+        StateError::Torn { .. } => {
+            "nothing was moved; restore the file (its backup is FILE.backup, if the tool has made one), and run again"
+        }
+        StateError::OwnFile(_) => "rename that file: its name is that of the runner's own file for --state datastore",
         StateError::Lost { .. } => {
             "restore the state (`datastore state ls`, `undelete`, `push`), or move it from where it is; --new-state plans \
              without one, and creates everything again"

@@ -17,14 +17,14 @@ impl Failure {
             RunError::Tool { step, errors, why, dir, .. } => {
                 Self { hint: Self::after(error, step), ..Self::of_tool(error, (errors, dir), why) }
             }
-            RunError::Killed { tool, workspace, step, stop, memory, lock, .. } => {
+            RunError::Killed { tool, state, step, stop, memory, lock, .. } => {
                 let kind = stop.map_or(Kind::Unclassified, Kind::Stopped);
-                let tool = Command::new(tool, workspace.as_deref());
+                let tool = Command::new(tool, state);
                 let hint = advice::after_kill(&tool, step, lock);
                 Self::of_killed(kind, error, lock, &advice::after_kills(**memory, hint))
             }
-            RunError::TimedOut { tool, workspace, step, end, lock } if end.is_killed() => {
-                let tool = Command::new(tool, workspace.as_deref());
+            RunError::TimedOut { tool, state, step, end, lock } if end.is_killed() => {
+                let tool = Command::new(tool, state);
                 let hint = advice::after_kill(&tool, step, lock);
                 Self::of_killed(
                     Kind::Timeout,
@@ -43,10 +43,10 @@ impl Failure {
 
     /// What to do after the tool has failed in this step.
     pub(super) fn after(error: &RunError, step: &str) -> Option<String> {
-        let RunError::Tool { tool, workspace, errors, why, dir, stored, .. } = error else {
+        let RunError::Tool { tool, state, errors, why, dir, stored, .. } = error else {
             return None;
         };
-        let tool = Command::new(tool, workspace.as_deref());
+        let tool = Command::new(tool, state);
         let hint = advice::after(&tool, errors, (step, why.class), (dir, *stored));
         Some(advice::after_kills(why.killed, hint))
     }

@@ -95,6 +95,16 @@ impl Action {
         }
     }
 
+    /// Whether a new plan is made, of whatever state there is.
+    pub(crate) fn makes_plan(&self) -> bool {
+        matches!(
+            self,
+            Self::Plan { .. }
+                | Self::Apply(Apply::Unplanned(_))
+                | Self::Destroy(Destroy::Plan { .. })
+        )
+    }
+
     /// Whether something is applied.
     pub(crate) fn is_apply(&self) -> bool {
         self.apply().is_some()

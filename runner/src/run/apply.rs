@@ -111,12 +111,14 @@ impl Run<'_> {
         // Held until the apply is recorded.
         let mut locks = self.lock_run(from, &code.workspace).await?;
         self.take_lease().await?;
+        self.read_state_in_again()?;
         let mut prepared = self.initialize(code).await?;
         let surroundings = self.surroundings(&prepared).await?;
         if let Some(choice) = &choice {
             self.compare(from, choice, &prepared).await?;
         }
         locks.extend(self.lock_state().await?);
+        self.read_state_in_again()?;
         self.use_backend(&mut prepared).await?;
         if let Some(record) = self.recorded_since(from).await? {
             self.check_applied_place(&record)?;
@@ -224,6 +226,7 @@ impl Run<'_> {
         (sum, surroundings): (Option<String>, Result<Surroundings, String>),
         locks: &[RunLock],
     ) -> Result<(), RunError> {
+        self.check_read_lineage(prepared).await?;
         self.check_lost_state(prepared).await?;
         self.check_state_size(prepared).await?;
         Box::pin(self.undo_killed_imports(prepared)).await?;

@@ -25,6 +25,7 @@ use crate::source::error::CheckoutError;
 use crate::source::scratch::ScratchError;
 use crate::source::snapshot::SnapshotError;
 use crate::source::states::file::StateFileError;
+use crate::source::states::name::StateName;
 use crate::tool::diagnosis::{Cause, ClassifyError};
 use crate::tool::diagnostics::Diagnostics;
 use crate::tool::preflight::Refusal;
@@ -42,8 +43,8 @@ pub(crate) enum RunError {
     #[error("{tool} {step} failed with exit code {code}{}{}", .errors.first().map(|error| format!(": {error}")).unwrap_or_default(), .why.memory())]
     Tool {
         tool: String,
-        /// The workspace, if a command of the tool has to name it.
-        workspace: Option<String>,
+        /// How commands name the state.
+        state: StateName,
         step: &'static str,
         code: i32,
         errors: Diagnostics,
@@ -56,8 +57,8 @@ pub(crate) enum RunError {
     #[error("{tool} {step} {end}")]
     Killed {
         tool: String,
-        /// The workspace, if a command of the tool has to name it.
-        workspace: Option<String>,
+        /// How commands name the state.
+        state: StateName,
         step: &'static str,
         end: String,
         /// The signal that asked the runner to stop, if one did.
@@ -69,8 +70,8 @@ pub(crate) enum RunError {
     #[error("{tool} {step} {end}")]
     TimedOut {
         tool: String,
-        /// The workspace, if a command of the tool has to name it.
-        workspace: Option<String>,
+        /// How commands name the state.
+        state: StateName,
         step: &'static str,
         end: Box<TimedOut>,
         lock: Box<FoundLock>,

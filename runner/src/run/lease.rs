@@ -14,11 +14,12 @@ mod stale_lock;
 mod state;
 mod variables;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use datastore_api::client::LeaseAnswer;
 use datastore_api::state::{DEFAULT_WORKSPACE, GrantedLease, LeaseRequest, StateKey};
 use datastore_api::{ClaimId, Client, ClientError, Name, chain};
+use jiff::Timestamp;
 use reqwest::StatusCode;
 use secrecy::{ExposeSecret as _, SecretString};
 
@@ -68,6 +69,43 @@ impl Run<'_> {
             tracing::warn!("{line}");
         }
         Ok(self.log.line(&line)?)
+    }
+
+    /// Releases the lease of a runner of this machine that was killed: the tool of a plan could not lock the state.
+    pub(super) async fn release_left_lease(&self) {
+        let (Some(datastore), Some(state)) = (&self.job.datastore, &self.job.state) else { return };
+        let StateKey { namespace, layer, .. } = &state.key;
+        let url = &datastore.settings().url;
+        let file = self.environment.own_state_home();
+        let file = file.map(|home| OwnFile::lock(home, url, (namespace, layer)));
+        // A runner that lives has it, or there was none.
+        let Some(Ok(Some(file))) = file else { return };
+        if let Some(id) = file.left() {
+            let released = datastore.release_lease(namespace, layer, &id);
+            match self.signals.or(released).await {
+                Ok(Ok(())) => tracing::info!(
+                    "a runner of this machine that held the lease of the layer {namespace}/{layer} was killed: its lease is released"
+                ),
+                Ok(Err(error)) => {
+                    tracing::warn!(
+                        "the lease of a killed runner is not released: {}",
+                        chain(&error)
+                    );
+                    return;
+                }
+                Err(_) => return,
+            }
+        }
+        file.remove();
+    }
+
+    /// Finds out after a failure whether the lease is lost: the tool may have failed because of that before the renewal knew.
+    pub(crate) async fn check_lease(&self) {
+        let (Some(lease), Some(_)) = (self.lease.held(), &self.state_here) else { return };
+        if lease.lost().is_none() {
+            let check = lease.renewal.check();
+            drop(tokio::time::timeout(RELEASE, check).await);
+        }
     }
 
     /// The state of this run's layer and workspace in the datastore.
@@ -142,6 +180,7 @@ impl Run<'_> {
             number,
             credential: credential.clone(),
         };
+        let clock = lease.renewed.parse::<Timestamp>().ok().map(|time| (time, Instant::now()));
         let renewal = Renewal::start(renewed, &lease, self.signals)?;
         Ok(RunLease::Held(Box::new(HeldLease {
             namespace,
@@ -151,6 +190,7 @@ impl Run<'_> {
             workspace,
             credential,
             file,
+            clock,
             renewal,
         })))
     }

@@ -54,6 +54,11 @@ impl Run<'_> {
         let source = self.snapshot_source(&code.workspace).await?;
         self.record_code(&code.workspace);
         let mut named = self.list_before(&code.workspace).await;
+        if self.job.action.destroys() {
+            self.take_lease().await?;
+        } else {
+            self.release_left_lease().await;
+        }
         let mut prepared = self.initialize(code).await?;
         self.list_called(&mut named, &prepared.workspace).await;
         Box::pin(self.undo_killed_imports(&mut prepared)).await?;
@@ -78,6 +83,7 @@ impl Run<'_> {
         let empty = || private_file(&bin).map(drop);
         self.step_with_retries(prepared, "plan", empty, |tool| tool.plan(&bin, options)).await?;
         check_written(&bin)?;
+        self.check_planned_lineage(&bin)?;
         self.find_mocks(prepared, before)?;
         self.record_lock_file(prepared).await?;
         self.describe_plan(prepared, &bin, named).await?;

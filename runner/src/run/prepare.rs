@@ -263,6 +263,7 @@ impl Run<'_> {
             self.record_lock_file(&prepared).await?;
             self.check_state_files(&prepared)?;
             self.check_state_in().await?;
+            Box::pin(self.check_forgotten_state(&prepared)).await?;
             self.record_called_modules(&prepared.workspace).await?;
             if !self.report.called_modules.is_empty() && !prepared.is_snapshot {
                 self.add_called_to_order(&prepared.workspace)?;

@@ -14,6 +14,7 @@ pub(crate) use unwritten::UnwrittenState;
 use crate::process::quoted;
 use crate::run::push::files::{Sorted, copy_printed, kept_outputs, listed};
 use crate::source::scratch::MissingCode;
+use crate::source::states::name::DatastoreName;
 use crate::source::states::{ERRORED, KeptState, PushRecord};
 
 /// How a state gets into its backend: the tool's commands, and where to run them.
@@ -31,6 +32,10 @@ pub(crate) struct Push {
     pub(crate) lost_in: Option<PathBuf>,
     /// The file of the user to which the state belongs, if it is one.
     pub(crate) state_out: Option<PathBuf>,
+    /// Whether another process had written that file since.
+    pub(crate) replaced: bool,
+    /// The state in the datastore of which it is a version, if the datastore keeps it.
+    pub(crate) datastore: Option<DatastoreName>,
     /// The names of the variables that said which backend it is.
     pub(crate) variables: Vec<String>,
     /// Whether the tool's output is incomplete.
@@ -48,8 +53,10 @@ impl Push {
         let dir = record.existing_dir().map(Path::to_owned);
         let PushRecord { program, workspace, path, lost_in, state_out, .. } = record;
         let (variables, cut, unknown) = (record.variables, record.cut, record.unknown);
-        let program = Some(program);
-        Self { program, workspace, path, dir, lost_in, state_out, variables, cut, unknown }
+        let (program, replaced, datastore) = (Some(program), record.replaced, record.datastore);
+        let of_file =
+            Self { lost_in, state_out, replaced, variables, cut, unknown, ..Self::default() };
+        Self { program, workspace, path, dir, datastore, ..of_file }
     }
 
     /// Whether there is a file of the state, which the tool writes to its backend.
@@ -99,21 +106,51 @@ impl Push {
         }
     }
 
-    fn init(&self) -> String {
-        self.command("init")
+    /// The words `run COMMANDS`, with the place where they run, for these pushes.
+    fn steps(&self, pushes: &str) -> String {
+        let unlock = self.unlock();
+        match &self.datastore {
+            Some(_) => format!("run {pushes}{unlock}"),
+            None => {
+                format!("{} run {} and then {pushes}{unlock}", self.place(), self.command("init"))
+            }
+        }
+    }
+
+    /// The words `run COMMANDS` for all of these states, with the place behind them.
+    fn run_all(&self, states: &Sorted<'_>) -> String {
+        let pushes = self.all(states);
+        match &self.datastore {
+            Some(_) => self.steps(&pushes),
+            None => {
+                let (init, place) = (self.command("init"), self.place());
+                format!("run {init} and then {pushes} {place}{}", self.unlock())
+            }
+        }
+    }
+
+    /// The command that writes a state to its backend.
+    fn push(&self, file: &str) -> String {
+        match &self.datastore {
+            Some(name) => format!("`{}`", name.command("push", file)),
+            None => self.command(&format!("state push {file}")),
+        }
     }
 
     /// The pushes of these states. For those that are not whole there is one push, of a file STATE.
     fn all(&self, states: &Sorted<'_>) -> String {
         let whole = states.whole.iter().map(|file| quoted(&file.to_string_lossy()));
         let copied = (!states.broken.is_empty()).then(|| "STATE".to_owned());
-        let pushes = whole.chain(copied).map(|file| self.command(&format!("state push {file}")));
+        let pushes = whole.chain(copied).map(|file| self.push(&file));
         pushes.collect::<Vec<_>>().join(", ")
     }
 
     /// What to do if the state is still locked: a backend that refuses writes may also refuse to release the lock.
     fn unlock(&self) -> String {
-        let unlock = self.words("force-unlock ID");
+        let unlock = match &self.datastore {
+            Some(name) => name.command("unlock", "--id ID"),
+            None => self.words("force-unlock ID"),
+        };
         format!(
             " (if the state is still locked, wait until the holder that the push names has ended; only if that is this \
              apply, whose tool has ended, run {unlock} first, with the ID that the push prints)"
@@ -122,24 +159,21 @@ impl Push {
 
     /// How to push a state whose file has to be found first.
     fn find_and_push(&self, dir: &Path) -> String {
-        let place = self.place();
-        let (init, push) = (self.init(), self.command("state push FILE"));
         format!(
-            "the tool has written {ERRORED} into the directory that was {} then: it may have been moved. Find that file, and {place} run {init} and then {push}{}; if it is lost, first import what that apply created; if it was pushed, nothing else is to be done",
+            "the tool has written {ERRORED} into the directory that was {} then: it may have been moved. Find that file, and {}; if it is lost, first import what that apply created; if it was pushed, nothing else is to be done",
             dir.display(),
-            self.unlock()
+            self.steps(&self.push("FILE"))
         )
     }
 
     /// How to push a state that may not exist. `files` are those that record the apply.
     fn find_unknown(&self, files: &[&PathBuf]) -> String {
-        let (place, unlock) = (self.place(), self.unlock());
-        let (init, push) = (self.init(), self.command("state push FILE"));
+        let steps = self.steps(&self.push("FILE"));
         let printed = kept_outputs(files).map(|outputs| {
             format!(", and for a JSON document in {outputs}, which the tool printed and which may be cut (a part of a state must not be pushed)")
         });
         format!(
-            "look for {ERRORED} in the directory of the module{}. If there is a whole state, {place} run {init} and then {push}{unlock}; otherwise compare the state with what exists, and import what that apply created",
+            "look for {ERRORED} in the directory of the module{}. If there is a whole state, {steps}; otherwise compare the state with what exists, and import what that apply created",
             printed.unwrap_or_default()
         )
     }
@@ -156,6 +190,16 @@ fn copy_to(out: &Path, files: &[&PathBuf]) -> String {
             out.display()
         ),
     }
+}
+
+/// What to do if the file of the user has another version by now, which another process has written.
+fn compare_with(out: &Path, files: &[&PathBuf]) -> String {
+    format!(
+        "another process has written {0} since, so do not copy over it: compare it with {1} (`terraform show FILE`), and import \
+         into {0} what only {1} has",
+        out.display(),
+        listed(files)
+    )
 }
 
 /// The command that copies a state to the file of the user.
@@ -342,10 +386,13 @@ impl Unpushed {
                 return push.find_unknown(&files);
             }
             if let Some(out) = &push.state_out {
-                return copy_to(out, &files);
+                return if push.replaced {
+                    compare_with(out, &files)
+                } else {
+                    copy_to(out, &files)
+                };
             }
-            let pushes = push.all(&Sorted::new(files));
-            format!("{} run {} and then {pushes}{}", push.place(), push.init(), push.unlock())
+            push.steps(&push.all(&Sorted::new(files)))
         });
         let steps = steps.collect::<Vec<_>>().join("; ");
         let found = self.states.iter().filter(|(_, push)| push.is_found());
@@ -378,7 +425,7 @@ impl Unpushed {
             };
             format!(
                 "{unknown} run {} and then {}",
-                push.init(),
+                push.command("init"),
                 push.command("state push errored.tfstate") + &push.unlock()
             )
         });

@@ -26,6 +26,7 @@ use crate::run::step::found_lock::{FoundLock, takes_lock};
 use crate::run::step::killed::{has_given_up, is_killed_below, killed_by};
 use crate::run::step::limits::TimedOut;
 use crate::run::step::messages::Messages;
+use crate::source::states::name::{DatastoreName, StateName};
 use crate::tool::argv::Tool;
 use crate::tool::diagnostics::{self, Diagnostics, says_applied};
 
@@ -141,26 +142,18 @@ impl Run<'_> {
             let is_held = FoundLock::is_held(&errors);
             self.report.state_lock = if is_held { StateLock::Held } else { StateLock::Unknown };
         }
-        let (tool, workspace) = (tool.to_owned(), self.named_workspace());
+        let (tool, state) = (tool.to_owned(), self.state_name());
         if let Some(reached) = &exit.limit {
             let end =
                 Box::new(TimedOut::new(reached.clone(), exit, below || gave_up, self.job.grace));
             let lock = Box::default();
-            return Err(RunError::TimedOut { tool, workspace, step, end, lock });
+            return Err(RunError::TimedOut { tool, state, step, end, lock });
         }
         let gave_up = gave_up.then(|| "got two interrupts, and did not save its state".to_owned());
         if let Some(end) = gave_up.or_else(|| killed_by(exit, below, self.job.grace)) {
             let lock = Box::default();
             let memory = Box::new(exit.used.killed);
-            return Err(RunError::Killed {
-                tool,
-                workspace,
-                step,
-                end,
-                stop: exit.stop,
-                memory,
-                lock,
-            });
+            return Err(RunError::Killed { tool, state, step, end, stop: exit.stop, memory, lock });
         }
         if let Some(stop) = exit.stop {
             let last = output.lines().rfind(|line| !line.trim().is_empty());
@@ -180,14 +173,26 @@ impl Run<'_> {
         why.killed(exit.used.killed);
         let (code, dir) = (exit.code(), dir.to_owned());
         let stored = self.artifacts.is_some();
-        Err(RunError::Tool { tool, workspace, step, code, errors, why, dir, stored })
+        Err(RunError::Tool { tool, state, step, code, errors, why, dir, stored })
     }
 
-    /// The workspace, if a command of the tool has to name it: one of `TF_WORKSPACE`, or another than the default.
-    fn named_workspace(&self) -> Option<String> {
+    /// How commands name the state. The workspace is named if it is one of `TF_WORKSPACE`, or another than the default.
+    fn state_name(&self) -> StateName {
+        if let Some(name) = self.datastore_name() {
+            return StateName::Datastore(name);
+        }
         let named = self.environment.tf_workspace.clone().filter(|name| !name.is_empty());
         let selected = || self.job.place.workspace.clone().filter(|name| name != DEFAULT_WORKSPACE);
-        named.or_else(selected)
+        named.or_else(selected).map_or(StateName::Selected, StateName::Workspace)
+    }
+
+    /// The state in the datastore with which the tool works, for commands.
+    pub(in crate::run) fn datastore_name(&self) -> Option<DatastoreName> {
+        let key = self.job.state.as_ref().map(|state| &state.key).or(self.state_here.as_ref())?;
+        let mut url = self.job.datastore.as_ref()?.settings().url.clone();
+        // A URL that cannot have a password has none.
+        let _none = (url.set_username(""), url.set_password(None));
+        Some(DatastoreName { key: key.to_string(), url: url.to_string() })
     }
 }
 

@@ -3,6 +3,7 @@
 
 pub(crate) mod file;
 mod kept;
+pub(crate) mod name;
 
 use std::ffi::OsStr;
 use std::io;

@@ -45,6 +45,15 @@ impl fmt::Display for DeclaredBackend {
 
 /// The first such block of the module in `dir`. Files that cannot be parsed are passed over: the tool reads them.
 pub(crate) fn declared_backend(dir: &Path) -> io::Result<Option<DeclaredBackend>> {
+    declared(dir, &BLOCKS)
+}
+
+/// Whether the module in `dir` has tofu encrypt its state or plans.
+pub(crate) fn declares_encryption(dir: &Path) -> io::Result<bool> {
+    Ok(declared(dir, &["encryption"])?.is_some())
+}
+
+fn declared(dir: &Path, blocks: &[&'static str]) -> io::Result<Option<DeclaredBackend>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
@@ -56,26 +65,26 @@ pub(crate) fn declared_backend(dir: &Path) -> io::Result<Option<DeclaredBackend>
     }
     files.sort();
     Ok(files.into_iter().find_map(|file| {
-        let (block, label) = find(&file)?;
+        let (block, label) = find(&file, blocks)?;
         let file = file.file_name()?.to_string_lossy().into_owned();
         Some(DeclaredBackend { block, label, file })
     }))
 }
 
-fn find(file: &Path) -> Option<(&'static str, Option<String>)> {
+fn find(file: &Path, blocks: &[&'static str]) -> Option<(&'static str, Option<String>)> {
     let text = fs::read_to_string(file).ok()?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     if file.extension().is_some_and(|extension| extension == "json") {
-        return in_json(&serde_json::from_str(text).ok()?);
+        return in_json(&serde_json::from_str(text).ok()?, blocks);
     }
-    in_hcl(&hcl_edit::parser::parse_body(text).ok()?)
+    in_hcl(&hcl_edit::parser::parse_body(text).ok()?, blocks)
 }
 
-fn in_hcl(body: &Body) -> Option<(&'static str, Option<String>)> {
+fn in_hcl(body: &Body, names: &[&'static str]) -> Option<(&'static str, Option<String>)> {
     let settings = body.blocks().filter(|block| block.ident.as_str() == "terraform");
     let mut blocks = settings.flat_map(|block| block.body.blocks());
     blocks.find_map(|block| {
-        let name = BLOCKS.into_iter().find(|name| block.ident.as_str() == *name)?;
+        let name = *names.iter().find(|name| block.ident.as_str() == **name)?;
         Some((name, label(block)))
     })
 }
@@ -87,9 +96,9 @@ fn label(block: &Block) -> Option<String> {
     })
 }
 
-fn in_json(file: &Value) -> Option<(&'static str, Option<String>)> {
+fn in_json(file: &Value, names: &[&'static str]) -> Option<(&'static str, Option<String>)> {
     each(&file["terraform"]).find_map(|settings| {
-        let name = BLOCKS.into_iter().find(|name| !settings[*name].is_null())?;
+        let name = *names.iter().find(|name| !settings[**name].is_null())?;
         let label = each(&settings[name]).find_map(|block| block.as_object()?.keys().next());
         Some((name, label.cloned().filter(|_| name != "cloud")))
     })

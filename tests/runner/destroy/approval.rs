@@ -137,6 +137,19 @@ async fn approved_plan_is_applied_once_and_the_result_says_that_the_state_is_emp
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn repeated_order_does_not_say_that_a_layer_is_empty_which_was_applied_since() {
+    let layer = Layer::applied().await;
+    let digest = layer.plan();
+    let approve = ["destroy", "--approve", &*digest];
+    assert_eq!(layer.run(&approve).code, 0);
+    assert_eq!(layer.run(&["apply", "--no-plan", "--run", "later"]).code, 0);
+    let ended = layer.run(&approve);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert!(ended.stderr.contains("later/0 has applied something since"), "{}", ended.stderr);
+    assert_eq!((&layer.result()["state"], layer.resources()), (&Value::Null, 2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn with_auto_approve_the_plan_is_stored_and_applied_by_one_command() {
     let layer = Layer::applied().await;
     let ended = layer.run(&["destroy", "--auto-approve", "--run", "d"]);

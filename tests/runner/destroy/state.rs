@@ -198,8 +198,47 @@ async fn failed_destroy_leaves_a_state_that_the_next_one_destroys() {
     let result = layer.result();
     assert_eq!((&result["outcome"], result["state"].is_null()), (&"failed".into(), true));
     assert_eq!(layer.resources(), 1, "what was destroyed is");
+    assert!(ended.stderr.contains("run `runner destroy` again"), "{}", ended.stderr);
+    assert!(!ended.stderr.contains("plan again"), "a plan creates it again: {}", ended.stderr);
     layer.sandbox.write("may", "");
     let ended = layer.run(&["destroy", "--auto-approve", "--run", "d"]);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     assert_eq!((&layer.result()["state"]["empty"], layer.resources()), (&true.into(), 0));
+}
+
+/// `state pull` prints the state of an encrypted backend in plain text.
+#[tokio::test(flavor = "multi_thread")]
+async fn state_that_tofu_encrypts_is_not_copied_in_plain_text() {
+    for (is_encrypted, copies) in [(true, 0), (false, 1)] {
+        let layer = Layer::new().await;
+        let (_server, backend) = StateServer::start();
+        layer.sandbox.write("module/backend.tf", &backend);
+        layer.sandbox.script(
+            "tofu",
+            "#!/bin/sh\ncase \"$*\" in 'version -json') echo '{\"terraform_version\": \"1.10.5\"}'; exit 0;; esac\nexec terraform \"$@\"\n",
+        );
+        let run = |args: &[&str]| {
+            let args = [args, &["--path", "module", "--name", "x", "--tool", "tofu"]].concat();
+            let mut command = layer.sandbox.command(&args);
+            command.env("PLANCHA_DATASTORE_URL", layer.datastore.url.as_str());
+            if is_encrypted {
+                command.env("TF_ENCRYPTION", "state {}");
+            }
+            let ended = Ended::from(command.output().unwrap());
+            assert_eq!(ended.code, 0, "{}", ended.stderr);
+        };
+        run(&["apply", "--no-plan", "--run", "a"]);
+        run(&["destroy", "--auto-approve", "--run", "d"]);
+        let after = snapshots(&layer).await;
+        assert_eq!(after.iter().filter(|run| run.starts_with("d/")).count(), copies, "{after:?}");
+    }
+}
+
+/// The runs of the snapshots that the datastore has.
+async fn snapshots(layer: &Layer) -> Vec<String> {
+    let url = "api/states?namespace=default&layer=x&kind=snapshot";
+    let listed = reqwest::get(layer.datastore.url.join(url).unwrap()).await.unwrap();
+    let listed = crate::json(&listed.bytes().await.unwrap());
+    let versions = listed["versions"].as_array().unwrap();
+    versions.iter().map(|version| version["run"].as_str().unwrap_or_default().to_owned()).collect()
 }

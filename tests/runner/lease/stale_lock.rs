@@ -31,6 +31,12 @@ async fn lock_of_a_dead_run_is_named_and_removed_only_on_demand() {
     let held = states(&datastore, "-", "").await["head"]["lock"].clone();
     let id = held["ID"].as_str().unwrap();
     assert!(ended.stderr.contains(id), "{id}: {}", ended.stderr);
+    let unlock = "`datastore state unlock ";
+    assert!(
+        ended.stderr.contains(unlock) && ended.stderr.contains(&format!(" --id {id} --url")),
+        "{}",
+        ended.stderr
+    );
 
     let early = applied(&next, &datastore, &["--break-stale-lock", "1h"]);
     assert_eq!(early.code, 4, "{}", early.stderr);
@@ -44,4 +50,28 @@ async fn lock_of_a_dead_run_is_named_and_removed_only_on_demand() {
     let states = states(&datastore, "-", "").await;
     assert_eq!(states["head"]["lock"], serde_json::Value::Null);
     assert_eq!(states["head"]["version"]["serial"], 1, "{states}");
+}
+
+/// A runner that was killed while it held the lease, before its tool had the lock.
+#[tokio::test(flavor = "multi_thread")]
+async fn plan_and_destroy_release_the_lease_of_a_killed_runner_of_this_machine() {
+    for args in [&["plan"][..], &["destroy"]] {
+        let datastore = TestDatastore::memory().await;
+        let sandbox = Sandbox::new(crate::RUNNER);
+        sandbox.write("main.tf", "resource \"terraform_data\" \"a\" {}\n");
+        let more = ["--name", "x", "--state", "datastore"];
+        let run = |args: &[&str]| sandbox.run_with(&datastore.url, &[args, &more].concat());
+        assert_eq!(run(&["apply", "--no-plan"]).code, 0);
+        let real = support::on_path("terraform").unwrap();
+        let kill = format!(
+            "#!/bin/sh\n[ \"$1\" = init ] && kill -9 $PPID\nexec {} \"$@\"\n",
+            real.display()
+        );
+        sandbox.script("terraform", &kill);
+        run(&["apply", "--no-plan"]);
+        std::fs::remove_file(sandbox.path("bin/terraform")).unwrap();
+        let ended = run(args);
+        assert!([0, 3].contains(&ended.code), "{args:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains("was killed: its lease is released"), "{}", ended.stderr);
+    }
 }

@@ -266,7 +266,41 @@ fn state_that_another_process_has_written_since_is_not_replaced() {
     let ended = sandbox.run(&APPLY);
     assert_eq!(ended.code, 1, "{}", ended.stderr);
     assert!(ended.stderr.contains("another process has changed the file"), "{}", ended.stderr);
+    let again = sandbox.run(&APPLY);
+    for said in [&ended, &again] {
+        assert!(said.stderr.contains("do not copy over it"), "{}", said.stderr);
+        assert!(!said.stderr.contains("`cp "), "{}", said.stderr);
+    }
     assert_eq!(std::fs::read_to_string(sandbox.path("state")).unwrap(), other);
+}
+
+/// A plan, and an apply without one, that wait for another apply of the same file work with what that has written.
+#[test]
+fn apply_that_has_waited_uses_the_state_that_it_finds_then() {
+    let sandbox = module(ONE);
+    ok(&sandbox.run(&APPLY));
+    sandbox.write("main.tf", &format!("{ONE}{WAITING}"));
+    let files = ["--state-in", "../state"];
+    let plan = ["plan", "--name", "y", "--plan-file", "../plan.bin"];
+    ok(&sandbox.run(&[&plan[..], &files].concat()));
+    let first = sandbox.start(None, &APPLY);
+    eventually("the first apply works", || sandbox.work().join("waits").exists());
+    let stored = ["apply", "--plan-file", "../plan.bin", "--name", "y", "--state-out", "../state"];
+    let stored = sandbox.start(None, &[&stored[..], &files].concat());
+    let other =
+        [&["apply", "--no-plan", "--name", "z", "--state-out", "../state"], &files[..]].concat();
+    let other = sandbox.start(None, &other);
+    for waiting in [&stored, &other] {
+        eventually("the next ones wait", || waiting.logged("waiting for it"));
+    }
+    sandbox.write("go", "");
+    ok(&first.wait());
+    let stored = stored.wait();
+    assert_eq!(stored.code, 9, "{}", stored.stderr);
+    let other = other.wait();
+    ok(&other);
+    assert!(other.stdout.contains("0 added"), "{}", other.stdout);
+    assert_eq!(names(&read(&sandbox.path("state"))), ["a", "b"]);
 }
 
 /// The tool was killed while it wrote.

@@ -2,7 +2,7 @@
 
 use support::{Fault, FaultyDatastore, TestDatastore};
 
-use super::machines::{Origin, run, states};
+use super::machines::{Origin, module, run, states};
 use crate::json;
 use crate::stored_run::StoredRun;
 
@@ -34,6 +34,68 @@ async fn layer_that_was_applied_is_not_planned_from_nothing() {
     let applied = run(&machine, &datastore.url, &["apply"]);
     assert_eq!(applied.code, 0, "the plan was made for no state: {}", applied.stderr);
     assert_eq!(states(&datastore, "-", "default").await["head"]["version"]["resources"], 1);
+}
+
+/// The first apply of a layer whose state was refused: it is only on this machine.
+#[tokio::test(flavor = "multi_thread")]
+async fn state_that_waits_here_is_named_before_a_new_one_is_advised() {
+    let datastore = TestDatastore::memory().await;
+    let refuse = Fault { method: "POST", part: "/api/state/", status: 409, times: 100 };
+    let faulty = FaultyDatastore::before(&datastore.url, vec![refuse]).await;
+    let machine = Origin::new().machine();
+    let failed = run(&machine, &faulty.url, &["apply", "--no-plan", "--run", "a"]);
+    assert_eq!(failed.code, 1, "{}", failed.stderr);
+    let kept = machine.path("home/.local/state/plancha/unsent/default/vpc/a/0/errored.tfstate");
+    let push = format!(
+        "`datastore state push default/vpc/default {} --url {}`",
+        kept.display(),
+        faulty.url
+    );
+    assert!(failed.stderr.contains(&push), "{push}: {}", failed.stderr);
+    faulty.set_faults(Vec::new());
+    for args in [&["plan"][..], &["apply", "--no-plan"]] {
+        let refused = run(&machine, &faulty.url, args);
+        assert_eq!(refused.code, 8, "{}", refused.stderr);
+        assert!(refused.stderr.contains(&push), "{push}: {}", refused.stderr);
+        assert!(!refused.stderr.contains("--new-state"), "{}", refused.stderr);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn run_that_forgets_the_state_in_the_datastore_is_refused() {
+    let datastore = TestDatastore::memory().await;
+    let machine = Origin::new().machine();
+    assert_eq!(run(&machine, &datastore.url, &["apply", "--no-plan"]).code, 0);
+    let forgetful = |args: &[&str]| {
+        let mut command = machine.command(&[args, &["--name", "vpc"]].concat());
+        command.current_dir(module(&machine)).env("PLANCHA_DATASTORE_URL", datastore.url.as_str());
+        support::Ended::from(command.output().unwrap())
+    };
+    for args in [&["plan"][..], &["apply", "--no-plan"], &["destroy", "--auto-approve"]] {
+        let refused = forgetful(args);
+        assert_eq!(refused.code, 8, "{args:?}: {}", refused.stderr);
+        assert!(refused.stderr.contains("add --state datastore"), "{args:?}: {}", refused.stderr);
+        assert!(!module(&machine).join("terraform.tfstate").exists());
+    }
+    let new = forgetful(&["apply", "--no-plan", "--new-state"]);
+    assert_eq!(new.code, 0, "{}", new.stderr);
+}
+
+/// A proxy answers for the datastore when the tool reads the state.
+#[tokio::test(flavor = "multi_thread")]
+async fn other_state_than_that_of_the_datastore_is_never_planned() {
+    let datastore = TestDatastore::memory().await;
+    let machine = Origin::new().machine();
+    assert_eq!(run(&machine, &datastore.url, &["apply", "--no-plan"]).code, 0);
+    let absent = Fault { method: "GET", part: "/api/state/", status: 404, times: 100 };
+    let faulty = FaultyDatastore::before(&datastore.url, vec![absent]).await;
+    for args in [&["plan"][..], &["apply", "--no-plan"]] {
+        let refused = run(&machine, &faulty.url, args);
+        assert_eq!(refused.code, 10, "{args:?}: {}\n{}", refused.stderr, refused.stdout);
+        assert!(refused.stderr.contains("the tool has read another state"), "{}", refused.stderr);
+    }
+    let head = states(&datastore, "-", "default").await["head"]["version"].clone();
+    assert_eq!(head["resources"], 1, "{head}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -24,11 +24,13 @@ struct Refused {
     reason: String,
     /// Whether the state itself is whole.
     is_whole: bool,
+    /// Whether another process has written the file.
+    is_replaced: bool,
 }
 
 impl Refused {
     fn of_whole(reason: String) -> Self {
-        Self { reason, is_whole: true }
+        Self { reason, is_whole: true, is_replaced: false }
     }
 }
 
@@ -83,6 +85,7 @@ impl Run<'_> {
         refused: Refused,
     ) -> UnwrittenState {
         let record = self.push_record(prepared.installed.tool.to_string(), &prepared.workspace);
+        let record = record.of_replaced(refused.is_replaced);
         let kept = self.keeper().keep_state(&copy, &record).map_err(|error| {
             self.scratch.keep_all();
             (copy.clone(), error.to_string())
@@ -96,8 +99,8 @@ impl Run<'_> {
         }
         let stored = self.store_unwritten(&copy).await;
         self.has_unstored_state |= stored == Some(false);
-        let Refused { reason, is_whole } = refused;
-        let unwritten = UnwrittenState { out, reason, kept, stored, is_whole };
+        let Refused { reason, is_whole, is_replaced } = refused;
+        let unwritten = UnwrittenState { out, reason, kept, stored, is_whole, is_replaced };
         if let Err(error) = self.log.line(&unwritten.to_string()) {
             tracing::debug!("the log: {error}");
         }
@@ -154,7 +157,7 @@ fn write(
                     _ => "; the last whole version could not be written instead",
                 };
             }
-            return Err(Refused { reason, is_whole: false });
+            return Err(Refused { reason, is_whole: false, is_replaced: false });
         }
     };
     if let Some(before) = &before.version {
@@ -180,5 +183,6 @@ fn check_replaced(before: &StateIn, output: &Path) -> Result<(), Refused> {
         return Ok(());
     }
     let now = now.map_or_else(|| "nothing".to_owned(), |now| format!("serial {}", now.serial));
-    Err(Refused::of_whole(format!("another process has changed the file since: it has {now} now")))
+    let reason = format!("another process has changed the file since: it has {now} now");
+    Err(Refused { is_replaced: true, ..Refused::of_whole(reason) })
 }

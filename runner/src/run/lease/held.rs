@@ -1,7 +1,10 @@
 //! What a run knows of its lease.
 
+use std::time::Instant;
+
 use datastore_api::state::StateKey;
 use datastore_api::{ClaimId, ClientError, Name};
+use jiff::Timestamp;
 use secrecy::SecretString;
 
 use crate::run::lease::own_file::OwnFile;
@@ -31,6 +34,8 @@ pub(crate) struct HeldLease {
     pub(super) workspace: Name,
     pub(super) credential: Option<SecretString>,
     pub(super) file: Option<OwnFile>,
+    /// The datastore's time when it granted the lease, and the moment at which that was known here.
+    pub(super) clock: Option<(Timestamp, Instant)>,
     pub(super) renewal: Renewal,
 }
 
@@ -48,6 +53,12 @@ impl HeldLease {
     /// Its fencing number.
     pub(crate) fn number(&self) -> u64 {
         self.number
+    }
+
+    /// The time of the datastore, whose times say when a lease has ended. That of this machine may differ.
+    pub(super) fn now(&self) -> Timestamp {
+        let since = self.clock.and_then(|(time, moment)| time.checked_add(moment.elapsed()).ok());
+        since.unwrap_or_else(Timestamp::now)
     }
 
     /// The password for this state, if the caller may use it: it outlives the caller's token.

@@ -28,10 +28,12 @@ const LIMIT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct Renewal {
     lost: Arc<OnceLock<String>>,
+    renewed: Arc<Renewed>,
     _end: oneshot::Sender<()>,
 }
 
 /// What is renewed.
+#[derive(Debug)]
 pub(super) struct Renewed {
     pub(super) settings: Settings,
     pub(super) namespace: Name,
@@ -53,6 +55,8 @@ impl Renewal {
         let (end, ended) = oneshot::channel();
         let pause = pause(lease);
         let (ours, signals) = (Arc::clone(&lost), signals.clone());
+        let renewed = Arc::new(renewed);
+        let kept = Arc::clone(&renewed);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         thread::Builder::new().name("lease".to_owned()).spawn(move || {
             runtime.block_on(async {
@@ -67,7 +71,16 @@ impl Renewal {
             });
             runtime.shutdown_background();
         })?;
-        Ok(Self { lost, _end: end })
+        Ok(Self { lost, renewed: kept, _end: end })
+    }
+
+    /// Asks the datastore once whether the lease is lost.
+    pub(super) async fn check(&self) {
+        if let Ok(LeaseAnswer::Lost(holder) | LeaseAnswer::Held(holder)) =
+            self.renewed.renew().await
+        {
+            drop(self.lost.set(holder));
+        }
     }
 
     /// Who has the layer instead, if the lease is lost.
@@ -86,7 +99,7 @@ fn pause(lease: &Lease) -> Duration {
 
 impl Renewed {
     /// Renews the lease until it is lost. Returns who has it.
-    async fn until_lost(self, regular: Duration) -> String {
+    async fn until_lost(&self, regular: Duration) -> String {
         let (mut pause, mut fails) = (regular, false);
         loop {
             tokio::time::sleep(pause).await;

@@ -29,7 +29,7 @@ impl Run<'_> {
             }
         };
         let Some((lock, info)) = stale_lock(&head, lease.number()) else { return Ok(()) };
-        if !self.may_break(&lock) {
+        if !self.may_break(&lock, lease.now()) {
             let lock = Box::new(lock);
             return Err(LeaseError::StaleLock { key: key.clone(), lock }.into());
         }
@@ -43,14 +43,14 @@ impl Run<'_> {
         Ok(self.log.line(&line)?)
     }
 
-    fn may_break(&self, lock: &StaleLock) -> bool {
+    fn may_break(&self, lock: &StaleLock, now: Timestamp) -> bool {
         let (Some(after), Some(ended)) = (self.job.break_stale_lock, lock.ended) else {
             if self.job.break_stale_lock.is_some() {
                 tracing::warn!("the lock is not removed: it is not known when its lease has ended");
             }
             return false;
         };
-        let since = std::time::Duration::try_from(Timestamp::now().duration_since(ended));
+        let since = std::time::Duration::try_from(now.duration_since(ended));
         let is_over = since.as_ref().is_ok_and(|since| *since >= after);
         if !is_over {
             tracing::warn!(

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use datastore_api::client::{StateOrigin, Upload};
 use datastore_api::state::{DEFAULT_WORKSPACE, StateKey};
-use datastore_api::{Attempt, Sha256, chain};
+use datastore_api::{Attempt, ClientError, Sha256, chain};
 use fs_err as fs;
 use reqwest::StatusCode;
 
@@ -20,6 +20,8 @@ use crate::run::prepare::copy_state;
 use crate::run::unsent;
 use crate::source::regular::unless_missing;
 use crate::source::states::ERRORED;
+use crate::tool::declared_backend::declares_encryption;
+use crate::version::ToolName;
 
 /// The file for a plan that is applied at once and stored nowhere, in the private directory.
 const APPROVED: &str = "approved.bin";
@@ -64,7 +66,7 @@ impl Run<'_> {
     }
 
     /// Reads the state by the tool, whatever its backend is. `is_final`: it is kept in the datastore, too.
-    async fn report_of_state(
+    pub(in crate::run) async fn report_of_state(
         &mut self,
         prepared: &Prepared,
         is_final: bool,
@@ -151,8 +153,19 @@ impl Run<'_> {
     /// Takes over what the attempt has reported that has applied the same plan before.
     pub(in crate::run) async fn copy_final_state(&mut self, record: &AppliedRecord) {
         let Some(artifacts) = &self.artifacts else { return };
-        match self.signals.or(artifacts.state_after(record)).await {
-            Ok(Ok(state)) => self.report.state = state,
+        let workspace = self.job.place.workspace.as_deref();
+        let known = async {
+            Ok::<_, ClientError>(match artifacts.last_apply(workspace).await? {
+                LastApply::Applied(run) if run != record.applied_by().to_string() => Err(run),
+                _ => Ok(artifacts.state_after(record).await?),
+            })
+        };
+        match self.signals.or(known).await {
+            Ok(Ok(Ok(state))) => self.report.state = state,
+            Ok(Ok(Err(run))) => tracing::warn!(
+                "this plan was applied before, and {run} has applied something since: whether the state is empty is not known; \
+                 `runner destroy` without --approve reads it"
+            ),
             Ok(Err(error)) => {
                 tracing::warn!("whether the state is empty is not known: {}", chain(&error));
             }
@@ -162,8 +175,13 @@ impl Run<'_> {
 
     /// Keeps the final state in the datastore, beside its backend. A datastore need not take states, and a token need not
     /// have the right to them.
+    ///
+    /// The tool prints a state in plain text, also one that it encrypts: such a state is not kept.
     async fn store_final_state(&self, prepared: &Prepared, file: &Path) {
         let Some(artifacts) = &self.artifacts else { return };
+        if prepared.uses_datastore_state() || self.encrypts_state(prepared) {
+            return;
+        }
         let stored = async {
             let workspace = self.job.place.workspace.as_deref().unwrap_or(DEFAULT_WORKSPACE);
             let Ok(workspace) = workspace.parse() else { return Ok(()) };
@@ -194,6 +212,11 @@ impl Run<'_> {
             }
             Err(_) => tracing::warn!("the datastore has no copy of the final state: stopped"),
         }
+    }
+
+    fn encrypts_state(&self, prepared: &Prepared) -> bool {
+        let is_declared = || declares_encryption(&prepared.workspace.dir).unwrap_or(true);
+        prepared.installed.tool == ToolName::Tofu && (self.environment.encrypts || is_declared())
     }
 
     /// The plan that this run has made, if the same command applies it.

@@ -8,11 +8,13 @@ pub(in crate::run) mod used;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use datastore_api::Client;
 use datastore_api::state::{DEFAULT_WORKSPACE, StateHead};
+use datastore_api::{Client, chain};
 use fs_err as fs;
 
-use crate::order::job::{Action, Apply, DatastoreState};
+use crate::basis::plan_file;
+use crate::order::job::DatastoreState;
+use crate::process::text::one_line;
 use crate::run::Run;
 use crate::run::artifacts::LastApply;
 use crate::run::error::RunError;
@@ -20,10 +22,13 @@ use crate::run::prepare::Prepared;
 use crate::run::prepare::datastore_state::error::{Local, StateError};
 use crate::run::prepare::datastore_state::local::{has_own_backend, remove_states};
 use crate::run::prepare::datastore_state::used::UsedState;
+use crate::run::push::Unpushed;
+use crate::run::unsent;
 use crate::source::checkout::Workspace;
 use crate::source::references;
 use crate::tool::cli_args::other_backend;
 use crate::tool::declared_backend::declared_backend;
+use crate::tool::state_file;
 
 /// Variables of the backend that may be the user's, for another backend.
 const CLEARED: [&str; 4] = [
@@ -56,7 +61,14 @@ impl Run<'_> {
         let Some(state) = &self.job.state else { return Ok(()) };
         Box::pin(self.check_datastore_state(state, &prepared.workspace)).await?;
         let follows_init = !self.job.action.migrates();
-        prepared.state = Some(UsedState::create(&prepared.workspace, follows_init)?);
+        let used = UsedState::create(&prepared.workspace, follows_init).map_err(|error| {
+            if error.kind() == std::io::ErrorKind::AlreadyExists {
+                let file = Path::new(state_file::NAME);
+                return RunError::from(StateError::OwnFile(file.to_owned()));
+            }
+            error.into()
+        })?;
+        prepared.state = Some(used);
         self.set_state_variables(prepared)?;
         // An apply has taken the lease of the layer.
         Box::pin(self.use_state(prepared, state.key.clone(), state.origin())).await
@@ -114,13 +126,14 @@ impl Run<'_> {
 
     /// Compares what the datastore has with what the source has, and with what was applied before.
     async fn check_datastore_state(
-        &self,
+        &mut self,
         state: &DatastoreState,
         workspace: &Workspace,
     ) -> Result<(), RunError> {
         let Some(datastore) = &self.job.datastore else { return Ok(()) };
         let head = self.head(datastore, state).await?;
         check_place(state, &head)?;
+        self.known_lineage = head.version.as_ref().map(|version| version.lineage.clone());
         let exists = head.version.is_some();
         match self.local_state(state, workspace)? {
             Some(local) if exists => {
@@ -133,10 +146,13 @@ impl Run<'_> {
             None if exists => {}
             None => {
                 let deleted = head.deleted.map(|at| format!(" (it was deleted at {at})"));
+                let lock = head.lock.as_ref().and_then(|lock| lock.get("Who")?.as_str());
+                let lock = lock.map(|who| format!(" (its lock is held by {})", one_line(who)));
                 let missing = format!(
-                    "the datastore has no state of {}{}",
+                    "the datastore has no state of {}{}{}",
                     state.key,
-                    deleted.unwrap_or_default()
+                    deleted.unwrap_or_default(),
+                    lock.unwrap_or_default()
                 );
                 self.check_earlier_applies(&missing).await?;
             }
@@ -150,11 +166,14 @@ impl Run<'_> {
         &self,
         missing: &str,
     ) -> Result<(), RunError> {
-        let makes_plan = match &self.job.action {
-            Action::Plan { .. } | Action::Apply(Apply::Unplanned(_)) => true,
-            // The others examine themselves what it means that there is no state.
-            Action::Apply(_) | Action::Destroy(_) | Action::Migrate(_) => false,
-        };
+        // A destroy and a migration examine themselves what it means that there is no state.
+        let makes_plan = self.job.action.makes_plan() && !self.job.action.destroys();
+        if makes_plan {
+            let kept = unsent::states(self.environment.state_home.as_deref(), &self.job.run);
+            if !kept.is_empty() {
+                return Err(RunError::Unpushed(Unpushed::kept(kept)));
+            }
+        }
         let Some(artifacts) = self.artifacts.as_ref().filter(|_| makes_plan) else { return Ok(()) };
         if self.job.new_state {
             tracing::warn!("{missing}: planning without one because of --new-state");
@@ -175,6 +194,78 @@ impl Run<'_> {
                 Ok(())
             }
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Refuses to plan with a new local state if the datastore has a state of this layer: a run without `--state datastore`
+    /// would create everything again.
+    pub(in crate::run) async fn check_forgotten_state(
+        &self,
+        prepared: &Prepared,
+    ) -> Result<(), RunError> {
+        let job = self.job;
+        let Some(datastore) = &job.datastore else { return Ok(()) };
+        let is_local = self.report.backend.as_ref().is_some_and(|backend| backend.kind == "local");
+        if !is_local
+            || !job.action.makes_plan()
+            || job.burrito
+            || job.state.is_some()
+            || job.state_files.is_some()
+        {
+            return Ok(());
+        }
+        let file = self.local_state_file(prepared)?;
+        if file.is_some_and(|file| fs::metadata(file).is_ok_and(|file| file.len() > 0)) {
+            return Ok(());
+        }
+        let key = self.own_state_key();
+        let head = match self.signals.or(datastore.states(&key, None, 1, None)).await {
+            Ok(Ok(states)) => states.head,
+            // It cannot keep states, or the caller may not read them.
+            Ok(Err(error)) => {
+                tracing::debug!("whether the datastore has a state of {key}: {}", chain(&error));
+                return Ok(());
+            }
+            Err(stop) => return Err(RunError::Stopped(stop)),
+        };
+        let Some(version) = head.version else { return Ok(()) };
+        if job.new_state {
+            tracing::warn!(
+                "the datastore has a state of {key}, which is not used because of --new-state"
+            );
+            return Ok(());
+        }
+        Err(StateError::Forgotten { key, serial: version.serial }.into())
+    }
+
+    /// Refuses a plan of another state than that of the datastore: something in between has answered for it.
+    pub(in crate::run) fn check_planned_lineage(&self, plan: &Path) -> Result<(), RunError> {
+        match plan_file::version_in_plan(plan) {
+            Some(read) => self.check_lineage(&read.lineage),
+            // Tofu may have encrypted it.
+            None => Ok(()),
+        }
+    }
+
+    /// Reads the state by the tool before it plans and applies in one.
+    pub(in crate::run) async fn check_read_lineage(
+        &mut self,
+        prepared: &Prepared,
+    ) -> Result<(), RunError> {
+        if self.known_lineage.is_none() || self.report.plan.is_some() {
+            return Ok(());
+        }
+        let state = self.report_of_state(prepared, false).await?;
+        self.check_lineage(&state.lineage.unwrap_or_default())
+    }
+
+    fn check_lineage(&self, read: &str) -> Result<(), RunError> {
+        match (&self.known_lineage, &self.job.state) {
+            (Some(known), Some(state)) if known != read => {
+                let (key, known, read) = (state.key.clone(), known.clone(), read.to_owned());
+                Err(StateError::OtherRead { key, known, read }.into())
+            }
+            _ => Ok(()),
         }
     }
 

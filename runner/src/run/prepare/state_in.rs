@@ -28,6 +28,27 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// Reads the state of `--state-in` again after this run has waited for another one, which may have changed it.
+    pub(in crate::run) fn read_state_in_again(&mut self) -> Result<(), RunError> {
+        let (Some(files), Some(before)) = (&self.job.state_files, &self.state_in) else {
+            return Ok(());
+        };
+        let state = files.read(&self.scratch.join(""))?;
+        if state.version != before.version
+            && let Some(version) = &state.version
+        {
+            let file = files.input.display();
+            let line = format!(
+                "the state in {file} has changed meanwhile: it has serial {} now",
+                version.serial
+            );
+            tracing::info!("{line}");
+            self.log.line(&line)?;
+        }
+        self.state_in = Some(state);
+        Ok(())
+    }
+
     /// Refuses state files for a module with another backend than `local`, and for one that has a state of its own.
     pub(super) fn check_state_files(&self, prepared: &Prepared) -> Result<(), RunError> {
         let Some(files) = &self.job.state_files else { return Ok(()) };

@@ -85,15 +85,14 @@ impl ErroredState {
             return self.lost_hint(&push.find_unknown(&files.iter().collect::<Vec<_>>()));
         }
         let states = Sorted::new(files);
-        let (place, init, pushes) = (push.place() + &push.unlock(), push.init(), push.all(&states));
+        let run = push.run_all(&states);
         let copy = self.delivery.copy();
         if !states.broken.is_empty() {
             let log = self.log.as_deref();
             let printed = copy_printed(&states, push.cut, "the output above (stdout)", log);
             return format!(
                 "resources may exist that the backend does not know. Check whether the disk is full. The tool also \
-                 prints a state that it cannot save: {printed} Before anything else plans or applies, run {init} \
-                 and then {pushes} {place}, and remove {}{copy}",
+                 prints a state that it cannot save: {printed} Before anything else plans or applies, {run}, and remove {}{copy}",
                 listed(&[&files[..], copies].concat())
             );
         }
@@ -114,8 +113,7 @@ impl ErroredState {
             ),
         };
         format!(
-            "resources may exist that only {only}: before anything else plans or applies, run \
-             {init} and then {pushes} {place}, and remove {all}{copy}{uncopied}"
+            "resources may exist that only {only}: before anything else plans or applies, {run}, and remove {all}{copy}{uncopied}"
         )
     }
 

@@ -357,6 +357,7 @@ impl Run<'_> {
             .of_state(self.state_key())
             .with_variables(self.backend_variables())
             .of_file(self.job.state_files.as_ref().and_then(|files| files.output.as_deref()))
+            .in_datastore(self.datastore_name())
     }
 
     /// The names of the variables that say which backend the tool uses.

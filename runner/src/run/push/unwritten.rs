@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::run::push::copy_command;
+use crate::run::push::{compare_with, copy_command};
 
 /// The state of an apply, where it is instead.
 #[derive(Debug)]
@@ -17,6 +17,8 @@ pub(crate) struct UnwrittenState {
     pub(crate) stored: Option<bool>,
     /// Whether it is whole, so that it may be copied as it is.
     pub(crate) is_whole: bool,
+    /// Whether another process has written the file since the run began, so that it must not be replaced.
+    pub(crate) is_replaced: bool,
 }
 
 impl UnwrittenState {
@@ -45,6 +47,12 @@ impl UnwrittenState {
                  datastore, if there is one{stored}",
                 self.out.display(),
                 file.display()
+            );
+        }
+        if self.is_replaced {
+            return format!(
+                "resources may exist that only this file records: {}, and remove the file{unkept}{stored}",
+                compare_with(&self.out, &[file])
             );
         }
         format!(

@@ -122,6 +122,8 @@ impl StateFiles {
         };
         private_dir(&dir).map_err(unreadable)?;
         let copy = dir.join(COPY);
+        // That of an earlier reading.
+        unless_missing(fs::remove_file(&copy)).map_err(unreadable)?;
         let is_compressed = copy_plain(&self.input, &copy).map_err(unreadable)?;
         let version = match is_compressed {
             Some(_) => {

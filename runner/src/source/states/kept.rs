@@ -19,6 +19,7 @@ use crate::process::private_file;
 use crate::source::checkout::source_id::SourceId;
 use crate::source::regular::{self, unless_missing};
 use crate::source::states;
+use crate::source::states::name::DatastoreName;
 
 /// The record for all states in the directory of a run.
 const OF_DIRECTORY: &str = "push.json";
@@ -53,6 +54,12 @@ pub(crate) struct PushRecord {
     /// The file of the user to which the state belongs, if it is one (`--state-out`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) state_out: Option<PathBuf>,
+    /// Whether another process had written that file since the apply read it, so that the state must not replace it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) replaced: bool,
+    /// The state in the datastore of which it is a version, if the datastore keeps it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) datastore: Option<DatastoreName>,
     /// Whether the tool's output is incomplete, such as on a full disk: a state in it may be cut.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) cut: bool,
@@ -108,6 +115,8 @@ impl PushRecord {
             original: None,
             lost_in: None,
             state_out: None,
+            replaced: false,
+            datastore: None,
             cut: false,
             unknown: false,
             state: None,
@@ -126,6 +135,16 @@ impl PushRecord {
     /// The same with the file of the user to which the state belongs.
     pub(crate) fn of_file(self, file: Option<&Path>) -> Self {
         Self { state_out: file.map(|file| file.to_string_lossy().into_owned().into()), ..self }
+    }
+
+    /// The same with the note that another process has written that file since.
+    pub(crate) fn of_replaced(self, replaced: bool) -> Self {
+        Self { replaced, ..self }
+    }
+
+    /// The same with the state in the datastore.
+    pub(crate) fn in_datastore(self, datastore: Option<DatastoreName>) -> Self {
+        Self { datastore, ..self }
     }
 
     /// The same with what identifies the state in its backend.

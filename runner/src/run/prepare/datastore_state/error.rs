@@ -58,6 +58,18 @@ pub(crate) enum StateError {
     Workspace { workspace: Name, file: PathBuf },
     #[error("{option} in {variable} configures another backend than the datastore")]
     OtherBackend { option: &'static str, variable: &'static str },
+    #[error(
+        "the datastore has the state of {key} (serial {serial}), and this run would begin a new local state"
+    )]
+    Forgotten { key: StateKey, serial: u64 },
+    #[error(
+        "the tool has read another state of {key} than the datastore has: lineage `{read}` instead of `{known}`"
+    )]
+    OtherRead { key: StateKey, known: String, read: String },
+    #[error("{} is not a whole state: {reason}", .file.display())]
+    Torn { file: PathBuf, reason: String },
+    #[error("the module has a file {}, which the runner would write", .0.display())]
+    OwnFile(PathBuf),
     #[error("init has not configured the state in the datastore, but another backend")]
     NotUsed,
     #[error("{missing}, but run {run} has applied this layer, and it was not destroyed since")]

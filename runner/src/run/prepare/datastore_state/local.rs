@@ -18,6 +18,7 @@ use crate::run::lease::HeldLease;
 use crate::run::prepare::datastore_state::error::{Local, StateError};
 use crate::source::checkout::{Source, Workspace};
 use crate::source::regular::unless_missing;
+use crate::source::states::file::version_of;
 
 /// The names of a module's local states: that of the default workspace, and the directory of the others.
 const NAMES: [&str; 2] = ["terraform.tfstate", "terraform.tfstate.d"];
@@ -51,6 +52,10 @@ impl Run<'_> {
         workspace: &Workspace,
     ) -> Result<(), RunError> {
         check_unlocked(file)?;
+        version_of(file).map_err(|error| {
+            let (file, reason) = (file.to_owned(), error.to_string());
+            StateError::Torn { file, reason }
+        })?;
         let upload = Upload::file(file).await?;
         let sha256 = upload.sha256();
         let fence = self.lease.held().map(HeldLease::number);
