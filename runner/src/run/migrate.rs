@@ -249,6 +249,7 @@ impl Run<'_> {
         lock_files.merge(&dir)?;
         let migration = Migration { unfinished: false, ..migration };
         self.record_migration(migration.to.clone(), Some(migration)).await?;
+        self.forget_backend(prepared);
         if let Err(error) = lock_files.write_back(&dir) {
             tracing::warn!("the lock file is not changed: {error}");
         }

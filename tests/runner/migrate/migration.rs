@@ -110,12 +110,17 @@ async fn state_in_a_backend_is_migrated_by_the_tools() {
     let layer = Layer::applied(&[], &backend).await;
     let state = || crate::json(server.contents().state.as_ref().unwrap());
     let before = state();
+    assert!(layer.file(".terraform/terraform.tfstate").exists());
     layer.ok(&["migrate", "--to", "tofu"]);
+    assert!(!layer.file(".terraform/terraform.tfstate").exists(), "tofu would refuse it");
+    layer.ok(&["plan", "--tool", "tofu"]);
     let after = state();
     assert_eq!(after["serial"], before["serial"].as_u64().unwrap() + 2);
     assert_eq!(contents(&after), contents(&before));
     assert!(server.contents().lock.is_none());
     layer.ok(&["migrate", "--rollback"]);
+    assert_eq!(layer.report()["serial_after"], state()["serial"]);
+    layer.ok(&["plan", "--tool", "terraform"]);
     assert_eq!(state()["serial"], before["serial"].as_u64().unwrap() + 4);
     assert_eq!(contents(&state()), contents(&before));
 }

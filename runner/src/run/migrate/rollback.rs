@@ -79,8 +79,16 @@ impl Run<'_> {
             let file = self.scratch.join("state");
             self.fetch_backup(backup, &file).await?;
             self.push_with_serial(prepared, &file, serial + 1).await?;
+            let restored = self.read_migrated_state(prepared, place, &file).await?;
+            if restored.lineage != found.lineage || restored.serial <= found.serial {
+                let (tool, reason) = (self.tool_name(), format!("it has {}", named(&restored)));
+                return Err(MigrationError::Written { tool, reason }.into());
+            }
+            self.report.migration.get_or_insert_default().serial_after = restored.serial;
         }
-        self.record_migration(tool, None).await
+        self.record_migration(tool, None).await?;
+        self.forget_backend(prepared);
+        Ok(())
     }
 
     /// Adds the hashes for a platform to the lock file.

@@ -108,6 +108,24 @@ impl Run<'_> {
         fs::File::open(to).and_then(StateReport::read).map_err(RunError::UnreadableState)
     }
 
+    /// Removes what the other tool's init has recorded of the backend in the directory of the user: the init of this one would
+    /// take it for a change of the backend.
+    pub(super) fn forget_backend(&self, prepared: &Prepared) {
+        let Some(module) = &prepared.workspace.in_place_of else { return };
+        let record = module.join(self.environment.data_dir()).join("terraform.tfstate");
+        match fs::remove_file(&record) {
+            Ok(()) => tracing::info!(
+                "removed {}, the other tool's record of the backend: init writes it again",
+                record.display()
+            ),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => tracing::warn!(
+                "remove {}: the other tool's init has written it ({error})",
+                record.display()
+            ),
+        }
+    }
+
     /// Has the tool write the state in `file` with this serial.
     pub(super) async fn push_with_serial(
         &mut self,
