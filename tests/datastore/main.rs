@@ -54,6 +54,7 @@ mod storage {
 mod state {
     mod backend;
     mod commands;
+    mod damage;
     pub(crate) mod documents;
     mod gc;
     mod history;

@@ -261,13 +261,16 @@ fn state_status(error: &StateError) -> StatusCode {
         | StateError::Deleted
         | StateError::Lineage { .. }
         | StateError::Serial { .. }
+        | StateError::LastSerial(_)
         | StateError::Place { .. }
         | StateError::NotDeleted
         | StateError::TooManyWorkspaces(_) => StatusCode::CONFLICT,
         StateError::NoState(_) => StatusCode::NOT_FOUND,
         StateError::Document(_) => StatusCode::BAD_REQUEST,
         StateError::NotConditional => StatusCode::NOT_IMPLEMENTED,
-        StateError::Elsewhere(_) | StateError::Contention => StatusCode::SERVICE_UNAVAILABLE,
+        StateError::Elsewhere(_) | StateError::Contention | StateError::NoMemory { .. } => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
         StateError::Damaged(_) | StateError::Store(_) => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }

@@ -35,6 +35,8 @@ pub(crate) struct ReadRequest {
     head: bool,
     context: Option<RequestContext>,
     headers: HeaderMap,
+    /// The digest that the artifact must have.
+    sha256: Option<Sha256>,
 }
 
 /// The headers and the body of a PUT.
@@ -47,17 +49,24 @@ pub(crate) struct Upload {
 }
 
 impl ReadRequest {
+    /// The same request, for an artifact that must have this digest.
+    pub(crate) fn of_digest(self, sha256: Sha256) -> Self {
+        Self { sha256: Some(sha256), ..self }
+    }
+
     /// Answers with the artifact at `key`, or with the requested range of it.
     pub(crate) async fn answer(self, store: &Store, key: &Key) -> Result<Response, Cause> {
         let needs_stat = [RANGE, IF_MATCH, IF_NONE_MATCH];
         if !self.head && !needs_stat.iter().any(|name| self.headers.contains_key(name)) {
             let (meta, bytes) = store.open_whole(key).await?;
+            self.check(key, &meta)?;
             self.record(&meta);
             return Ok(whole(&meta, logged(bytes)));
         }
         for _ in 0..STAT_RETRIES {
             let stat = store.stat(key).await?;
             let meta = stat.meta.clone();
+            self.check(key, &meta)?;
             let tag = tag(&meta);
             if self.tags(&IF_MATCH).is_some_and(|tags| !etag_matches(&tags, &tag, Compare::Strong))
             {
@@ -92,6 +101,16 @@ impl ReadRequest {
             }
         }
         Err(StoreError::Replaced.into())
+    }
+
+    /// Refuses an object whose recorded digest is another one than it must have.
+    fn check(&self, key: &Key, meta: &Meta) -> Result<(), Cause> {
+        match (self.sha256, meta.sha256) {
+            (Some(expected), Some(recorded)) if expected != recorded => {
+                Err(StoreError::Corrupt(key.object_path()?).into())
+            }
+            _ => Ok(()),
+        }
     }
 
     fn record(&self, meta: &Meta) {
@@ -275,7 +294,7 @@ impl<S: Sync> FromRequestParts<S> for ReadRequest {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
         let head = parts.method == Method::HEAD;
         let context = parts.extensions.get().cloned();
-        Ok(Self { head, context, headers: std::mem::take(&mut parts.headers) })
+        Ok(Self { head, context, headers: std::mem::take(&mut parts.headers), sha256: None })
     }
 }
 

@@ -148,8 +148,8 @@ async fn verify(store: &Store, prefix: &str, out: &mut impl Write) -> Result<(),
         Ok((object.key, verdict))
     });
     let mut verdicts = std::pin::pin!(verdicts.try_buffered(PARALLEL_READS));
-    let (mut intact, mut healed, mut changed, mut unverified, mut unread) = (0, 0, 0, 0, 0);
-    let mut copied = 0;
+    let (mut intact, mut healed, mut unverified, mut copied) = (0, 0, 0, 0);
+    let mut damage = Damage::default();
     while let Some((key, verdict)) = verdicts.try_next().await.map_err(failed)? {
         let (count, result) = match verdict {
             Ok(Verdict::Intact) => (&mut intact, None),
@@ -159,20 +159,23 @@ async fn verify(store: &Store, prefix: &str, out: &mut impl Write) -> Result<(),
             }
             Ok(Verdict::Gone) => continue,
             Ok(Verdict::Healed) => (&mut healed, Some("healed".to_owned())),
-            Ok(Verdict::Changed) => (&mut changed, Some("changed".to_owned())),
+            Ok(Verdict::Changed) => {
+                damage.changed_states += usize::from(is_state(&key));
+                (&mut damage.changed, Some("changed".to_owned()))
+            }
             Ok(Verdict::Unverified) => (&mut unverified, Some("unverified".to_owned())),
-            Err(error) => (&mut unread, Some(format!("unread ({})", concise(&chain(&error))))),
+            Err(error) => {
+                (&mut damage.unread, Some(format!("unread ({})", concise(&chain(&error)))))
+            }
         };
         *count += 1;
         if let Some(result) = result {
             writeln!(out, "{result} {key}")?;
         }
     }
-    let (mut missing, misplaced) = print_missing(store, prefix, out).await?;
-    let faults = print_faults(store, prefix, out).await?;
-    changed += faults.changed;
-    missing += faults.missing;
-    unread += misplaced + faults.unread;
+    print_missing(store, prefix, &mut damage, out).await?;
+    print_faults(store, prefix, &mut damage, out).await?;
+    let Damage { changed, missing, unread, .. } = damage;
     let all = intact + healed + changed + unverified + unread + missing;
     if all == 0 && !prefix.is_empty() {
         return Err(CommandError::NoPrefix(prefix.to_owned()));
@@ -183,7 +186,6 @@ async fn verify(store: &Store, prefix: &str, out: &mut impl Write) -> Result<(),
         counted(all, "object", "objects"),
         counted(copied, "copy", "copies"),
     )?;
-    let damage = Damage { changed, missing, unread };
     if damage.is_none() { Ok(()) } else { Err(CommandError::Damaged(damage)) }
 }
 
@@ -192,13 +194,18 @@ fn is_verified(key: &str, prefix: &str) -> bool {
     key.starts_with(prefix) && !(is_own(key) && Key::from_path(key).is_none())
 }
 
-/// Prints the objects of a directory that have a digest record and no file. Returns how many are missing, and how
-/// many have something other than a file in their place.
+/// Whether a key is the document of a state.
+fn is_state(key: &str) -> bool {
+    matches!(Key::from_path(key), Some(Key::State(..)))
+}
+
+/// Prints the objects of a directory that have a digest record and no file, or something other than a file in their place.
 async fn print_missing(
     store: &Store,
     prefix: &str,
+    damage: &mut Damage,
     out: &mut impl Write,
-) -> Result<(usize, usize), CommandError> {
+) -> Result<(), CommandError> {
     let failed = |error| CommandError::Storage("list the digest records", error);
     let directory = prefix.rfind('/').map_or("", |end| &prefix[..=end]);
     let keys = store.recorded(directory).map_err(failed)?;
@@ -208,24 +215,27 @@ async fn print_missing(
         Ok((key, is_lost))
     });
     let mut checks = std::pin::pin!(checks.try_buffered(PARALLEL_READS));
-    let (mut missing, mut misplaced) = (0, 0);
     while let Some((key, is_lost)) = checks.try_next().await.map_err(failed)? {
         match is_lost {
             Ok(false) => {}
             Ok(true) => {
-                missing += 1;
+                damage.missing += 1;
+                damage.missing_states += usize::from(is_state(&key));
                 writeln!(out, "missing {key}")?;
             }
             Err(error) => {
-                misplaced += 1;
+                damage.unread += 1;
                 writeln!(out, "unread ({}) {key}", concise(&chain(&error)))?;
             }
         }
     }
-    Ok((missing, misplaced))
+    Ok(())
 }
 
 async fn accept(store: &Store, key: &str, out: &mut impl Write) -> Result<(), CommandError> {
+    if is_state(key) {
+        return Err(CommandError::AcceptState(key.to_owned()));
+    }
     let sha256 = store.accept(key).await.map_err(|error| match error {
         StoreError::NotFound => CommandError::NoKey(key.to_owned()),
         error => CommandError::Storage("record its digest", error),

@@ -20,6 +20,12 @@ pub enum CommandError {
     /// No object has this key.
     #[error("no object has the key `{0}`\nhint: list the keys with `datastore ls`")]
     NoKey(String),
+    /// The document of a state is not accepted with other bytes.
+    #[error(
+        "`{0}` is the document of a state, which is not accepted with other bytes\nhint: restore it from a backup, or make an \
+         intact version the state with `datastore state restore KEY --version ID`; `datastore state ls KEY` lists them"
+    )]
+    AcceptState(String),
     /// No key has this prefix.
     #[error("no key begins with `{0}`\nhint: list the keys with `datastore ls`")]
     NoPrefix(String),
@@ -78,7 +84,7 @@ pub enum CommandError {
 }
 
 /// How many objects are not as they were stored; at least one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Damage {
     /// They have other bytes.
     pub changed: usize,
@@ -86,11 +92,19 @@ pub struct Damage {
     pub missing: usize,
     /// They could not be read.
     pub unread: usize,
+    /// Those of the changed ones that belong to states.
+    pub changed_states: usize,
+    /// Those of the missing ones that belong to states.
+    pub missing_states: usize,
 }
+
+/// What to do about damaged states.
+const STATE_DAMAGE: &str = "restore states/ and .plancha/states/ together from a backup; or, if only the document of a state is \
+                            damaged, make an intact version the state with `datastore state restore KEY --version ID`";
 
 impl Damage {
     pub(super) fn is_none(self) -> bool {
-        self == Self { changed: 0, missing: 0, unread: 0 }
+        self.changed + self.missing + self.unread == 0
     }
 }
 
@@ -104,13 +118,21 @@ impl Display for Damage {
                 self.changed,
                 "object has changed since it was stored",
                 "objects have changed since they were stored",
-                "restore from a backup, or accept the present bytes of one with `datastore verify --accept KEY`",
+                if self.changed > self.changed_states {
+                    "restore from a backup, or accept the present bytes of one with `datastore verify --accept KEY`"
+                } else {
+                    ""
+                },
             ),
             of(
                 self.missing,
-                "object is missing: its digest is recorded, and its file is gone",
-                "objects are missing: their digests are recorded, and their files are gone",
-                "restore from a backup, or remove the records below .plancha/sha256/",
+                "object is missing",
+                "objects are missing",
+                if self.missing > self.missing_states {
+                    "restore from a backup, or remove the records of lost files below .plancha/sha256/"
+                } else {
+                    ""
+                },
             ),
             of(
                 self.unread,
@@ -121,7 +143,10 @@ impl Display for Damage {
         ];
         let (texts, hints): (Vec<_>, Vec<_>) = parts.into_iter().flatten().unzip();
         f.write_str(&texts.join("; "))?;
-        hints.iter().try_for_each(|hint| write!(f, "\nhint: {hint}"))
+        let of_states =
+            if self.changed_states + self.missing_states > 0 { STATE_DAMAGE } else { "" };
+        let hints = hints.into_iter().chain([of_states]).filter(|hint| !hint.is_empty());
+        hints.into_iter().try_for_each(|hint| write!(f, "\nhint: {hint}"))
     }
 }
 
@@ -146,12 +171,14 @@ fn state_code(error: &StateError) -> u8 {
         StateError::Deleted
         | StateError::Lineage { .. }
         | StateError::Serial { .. }
+        | StateError::LastSerial(_)
         | StateError::Place { .. } => 9,
         StateError::Damaged(_)
         | StateError::Store(StoreError::NotFound | StoreError::Corrupt(_)) => 9,
         StateError::NotConditional
         | StateError::Elsewhere(_)
         | StateError::Contention
+        | StateError::NoMemory { .. }
         | StateError::Store(_) => 10,
         StateError::Document(_) => 64,
         StateError::TooManyWorkspaces(_) => 1,
@@ -210,6 +237,7 @@ impl CommandError {
     pub(super) fn exit_code(&self) -> u8 {
         match self {
             Self::NoStorage(_) | Self::NoKey(_) | Self::NoPrefix(_) => 8,
+            Self::AcceptState(_) => 64,
             Self::NoState(_) | Self::NoVersion(..) | Self::File(_) => 8,
             Self::State(error) => state_code(error),
             Self::Datastore(error, conflict) => datastore_code(error, *conflict),

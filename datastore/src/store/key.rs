@@ -112,7 +112,7 @@ impl Key {
     /// Its path, byte for byte as Burrito writes it.
     ///
     /// [`Path::parse`] keeps a name as written; `Path::from` would percent-encode it.
-    pub(in crate::store) fn object_path(&self) -> Result<Path, StoreError> {
+    pub(crate) fn object_path(&self) -> Result<Path, StoreError> {
         let text = match self {
             Self::File(run, attempt, file) => {
                 format!("{}/{attempt}/{}", run_prefix(run), file.name())

@@ -6,7 +6,7 @@
 //!
 //! [`control`] has the rules, without a storage, and [`credential`] those for the credentials of leases; [`paths`] and
 //! [`document`] know paths and documents; [`swap`] reads and replaces a control object; [`versions`] stores and lists versions;
-//! [`exclusive`] excludes other processes over one directory; [`mod@write`] has the operations; [`admin`] is for the commands that
+//! [`exclusive`] excludes other processes over one directory; [`mod@write`] has the operations, and [`restore`] restores; [`admin`] is for the commands that
 //! maintain a storage. None of them knows HTTP.
 
 pub(crate) mod admin;
@@ -17,6 +17,7 @@ pub(crate) mod error;
 pub(crate) mod exclusive;
 pub(crate) mod lease;
 pub(crate) mod paths;
+pub(crate) mod restore;
 pub(crate) mod settings;
 pub(crate) mod swap;
 pub(crate) mod versions;

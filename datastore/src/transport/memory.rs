@@ -100,6 +100,12 @@ impl Memory {
         Self::new(usize::MAX)
     }
 
+    /// The most bytes that one transfer may have.
+    pub(crate) fn largest(&self) -> usize {
+        let ledger = self.ledger();
+        (ledger.total - ledger.reserve).saturating_mul(PIECE)
+    }
+
     pub(crate) fn usage(&self) -> Usage {
         let ledger = self.ledger();
         let taken = (ledger.total - ledger.free) * PIECE;

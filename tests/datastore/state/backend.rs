@@ -35,7 +35,10 @@ async fn a_state_is_read_back_byte_for_byte_in_each_workspace() {
 async fn what_is_not_a_whole_state_is_refused_and_stored_nowhere() {
     let datastore = TestDatastore::temporary().await;
     let whole = document("l", 1, "a");
-    for body in ["", "{}", "x", "null", &whole[..whole.len() - 4], &format!("{whole}{whole}")] {
+    let modules = r#"{"version":4,"serial":1,"lineage":"l","modules":1}"#;
+    let encrypted = r#"{"version":4,"serial":1,"lineage":"l","encrypted_data":1}"#;
+    let (cut, twice) = (&whole[..whole.len() - 4], format!("{whole}{whole}"));
+    for body in ["", "{}", "x", "null", cut, &twice, modules, encrypted] {
         let refused = of(&datastore, "POST", STATE, body).await;
         assert_eq!(refused.status, 400, "{body}: {refused:?}");
         assert!(refused.text().contains("the body is not a whole state"), "{refused:?}");

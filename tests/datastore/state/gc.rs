@@ -9,6 +9,7 @@ use datastore::cli::gc::select::Rules;
 use datastore::config::{StorageCommand, StorageConfig};
 use datastore::kind::Kind;
 use datastore::store::Storage;
+use datastore_api::Sha256;
 use jiff::SignedDuration;
 use reqwest::Method;
 use serde_json::Value;
@@ -248,7 +249,10 @@ fn backdate(root: &Path, days: u64) {
         let path = root.join(&file);
         if name.starts_with(".plancha/states/") {
             let text = std::fs::read_to_string(&path).unwrap();
-            let mut text = old(&text);
+            // The first line of a control object is the digest of the second.
+            let is_control = name.ends_with("/control");
+            let text = text.split_once('\n').filter(|_| is_control).map_or(&*text, |lines| lines.1);
+            let mut text = old(text);
             if let Ok(mut control) = serde_json::from_str::<Value>(&text)
                 && let Some(states) = control["states"].as_object_mut()
             {
@@ -260,6 +264,9 @@ fn backdate(root: &Path, days: u64) {
                     state["deleted"] = deleted.to_string().into();
                 }
                 text = control.to_string();
+            }
+            if is_control {
+                text = format!("{}\n{text}", Sha256::of(text.as_bytes()));
             }
             std::fs::write(&path, text).unwrap();
         }

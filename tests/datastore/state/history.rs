@@ -1,5 +1,8 @@
 //! Versions of states: listings, snapshots and restores.
 
+use datastore::config::Config;
+use datastore::store::Storage;
+use datastore::transport::limits::Limits;
 use serde_json::json;
 use support::TestDatastore;
 
@@ -121,4 +124,45 @@ async fn the_tool_of_a_layer_is_recorded() {
     for body in ["", "x", "{}", "{\"name\":\"a\\u0007\",\"version\":\"1\"}"] {
         assert_eq!(of(&datastore, "PUT", tool, body).await.status, 400, "{body}");
     }
+}
+
+#[tokio::test]
+async fn the_highest_serial_can_be_written_and_no_restore_exceeds_it() {
+    let datastore = TestDatastore::memory().await;
+    for serial in [u64::MAX, i64::MAX as u64 + 1] {
+        let refused = of(&datastore, "POST", STATE, &document("l", serial, "a")).await;
+        assert!(refused.status == 400 && refused.text().contains("`serial`"), "{refused:?}");
+    }
+    assert_eq!(post(&datastore, STATE, &document("l", 1, "old")).await, 200);
+    assert_eq!(post(&datastore, STATE, &document("l", i64::MAX as u64, "a")).await, 200);
+    let old = versions(&datastore, "").await["versions"][1]["version"].as_str().unwrap().to_owned();
+    let restore = format!("states/restore?namespace=team-a&layer=network&version={old}");
+    let refused = of(&datastore, "POST", &restore, "").await;
+    assert_eq!(refused.status, 409, "{refused:?}");
+    assert!(refused.text().contains("no higher one is possible"), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_restore_needs_free_memory_for_the_document() {
+    let storage = tempfile::TempDir::new().unwrap();
+    let storage = Storage::File(storage.path().to_owned());
+    let large = document("l", 1, &"x".repeat(3 << 20));
+    let restore = {
+        let datastore = TestDatastore::of(Config::of(storage.clone())).await;
+        assert_eq!(post(&datastore, STATE, &large).await, 200);
+        assert_eq!(post(&datastore, STATE, &document("l", 2, "a")).await, 200);
+        let listed = versions(&datastore, "").await;
+        let old = listed["versions"][1]["version"].as_str().unwrap().to_owned();
+        format!("states/restore?namespace=team-a&layer=network&version={old}")
+    };
+    let limits = Limits { memory: 2 << 20, ..Limits::default() };
+    let small = TestDatastore::of(Config { limits, ..Config::of(storage.clone()) }).await;
+    let refused = of(&small, "POST", &restore, "").await;
+    assert!(refused.status == 503 && refused.text().contains("--max-memory"), "{refused:?}");
+    assert_eq!(of(&small, "GET", STATE, "").await.text(), document("l", 2, "a"));
+    drop(small);
+    let datastore = TestDatastore::of(Config::of(storage)).await;
+    assert_eq!(post(&datastore, &restore, "").await, 200);
+    let restored = large.replacen("\"serial\": 1", "\"serial\": 3", 1);
+    assert_eq!(of(&datastore, "GET", STATE, "").await.text(), restored);
 }

@@ -8,7 +8,7 @@ use axum::http::{HeaderName, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use datastore_api::state::{DEFAULT_WORKSPACE, LayerTool};
+use datastore_api::state::{DEFAULT_WORKSPACE, LayerTool, StateVersion};
 use datastore_api::{Name, StateKey, VersionId};
 use serde_json::Value;
 
@@ -64,12 +64,13 @@ pub(crate) async fn get(
     read: ReadRequest,
 ) -> Result<Response, ApiError> {
     let opened = async {
-        let object = match version {
-            Some(version) => store.state_version(&key, version).await?,
-            None => Key::State(key.clone(), store.present_state(&key).await?),
+        let StateVersion { version, sha256, .. } = match version {
+            Some(version) => store.find_version(&key, &version).await?,
+            None => store.present_state(&key).await?,
         };
+        let object = Key::State(key, version);
         // The version is known to exist: 404 would say that there is no state.
-        read.answer(&store, &object).await.map_err(|cause| match cause {
+        read.of_digest(sha256).answer(&store, &object).await.map_err(|cause| match cause {
             Cause::Store(StoreError::NotFound) => {
                 let path = object.to_path().unwrap_or_default();
                 StateError::Damaged(format!("the version `{path}` of the state is missing")).into()

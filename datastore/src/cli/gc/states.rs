@@ -319,7 +319,7 @@ impl Layer<'_> {
         if expired.kind.is_some() {
             return Ok(true);
         }
-        match self.store.state_version(key, expired.id.clone()).await {
+        match self.store.find_version(key, &expired.id).await {
             Ok(_) => Ok(false),
             Err(StateError::NoState(_)) => Ok(true),
             Err(error) => Err(state_error("read a description", error)),

@@ -55,7 +55,7 @@ impl Access {
     async fn layers(&self) -> Result<Vec<LayerKey>, CommandError> {
         match self {
             Self::Storage(store) => {
-                let layers = store.controlled_layers().await;
+                let layers = store.layers_with_states().await;
                 layers.map_err(|error| CommandError::Storage("list the states", error))
             }
             Self::Datastore(_) => Ok(Vec::new()),

@@ -7,15 +7,15 @@ use datastore_api::chain;
 use crate::cli::error::{CommandError, Damage};
 use crate::store::{StateError, StateSettings, Store, concise};
 
-/// Prints control objects that are missing or damaged, and states whose document is missing, below a prefix.
+/// Prints, and counts, control objects that are missing or damaged, and states whose document is missing, below a prefix.
 pub(in crate::cli) async fn print_faults(
     store: &Store,
     prefix: &str,
+    damage: &mut Damage,
     out: &mut impl Write,
-) -> Result<Damage, CommandError> {
-    let mut damage = Damage { changed: 0, missing: 0, unread: 0 };
+) -> Result<(), CommandError> {
     if !"states/".starts_with(prefix) && !prefix.starts_with("states/") {
-        return Ok(damage);
+        return Ok(());
     }
     let store = store.with_states(StateSettings::read_only());
     let layers = store.layers_with_states().await;
@@ -40,11 +40,16 @@ pub(in crate::cli) async fn print_faults(
             if !is_shown || is_printed {
                 continue;
             }
-            let count = if fault.is_missing { &mut damage.missing } else { &mut damage.changed };
+            let (count, of_states) = if fault.is_missing {
+                (&mut damage.missing, &mut damage.missing_states)
+            } else {
+                (&mut damage.changed, &mut damage.changed_states)
+            };
             *count += 1;
+            *of_states += 1;
             let verdict = if fault.is_missing { "missing" } else { "changed" };
             writeln!(out, "{verdict} {}", fault.path)?;
         }
     }
-    Ok(damage)
+    Ok(())
 }

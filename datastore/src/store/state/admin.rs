@@ -61,16 +61,6 @@ impl Store {
         Ok(layers.into_iter().map(|(namespace, layer)| LayerKey { namespace, layer }).collect())
     }
 
-    /// The layers that have a control object, in order.
-    pub async fn controlled_layers(&self) -> Result<Vec<LayerKey>, StoreError> {
-        let objects = self.list(STATES)?;
-        let layers = objects.try_filter_map(async |object| {
-            let layer = object.key.strip_prefix(STATES).and_then(LayerKey::split);
-            Ok(layer.filter(|(_, rest)| *rest == "control").map(|(layer, _)| layer))
-        });
-        layers.try_collect().await
-    }
-
     /// All states of a layer, as its control object has them.
     pub async fn layer_states(&self, layer: &LayerKey) -> Result<LayerStates, StateError> {
         let (control, now) = (self.control(layer).await?, self.state_clock());
@@ -120,7 +110,7 @@ impl Store {
     }
 
     /// What is wrong with the states of a layer: a control object that is missing or damaged, or a state whose document is
-    /// missing.
+    /// missing, or is another one.
     pub async fn state_faults(&self, layer: &LayerKey) -> Result<Vec<StateFault>, StateError> {
         let control_path = format!("{}/control", layer.prefix());
         let is_missing = match self.objects.head(&parse(&control_path)?).await {
@@ -140,12 +130,11 @@ impl Store {
             };
             let LayerKey { namespace, layer } = layer.clone();
             let key = Key::State(StateKey { namespace, layer, workspace }, version.version);
+            let path = key.to_path().unwrap_or_default();
             match self.stat(&key).await {
-                Ok(_) => {}
-                Err(StoreError::NotFound) => {
-                    let path = key.to_path().unwrap_or_default();
-                    faults.push(StateFault { path, is_missing: true });
-                }
+                Ok(stat) if stat.meta.sha256.is_none_or(|recorded| recorded == version.sha256) => {}
+                Ok(_) => faults.push(StateFault { path, is_missing: false }),
+                Err(StoreError::NotFound) => faults.push(StateFault { path, is_missing: true }),
                 Err(error) => return Err(error.into()),
             }
         }

@@ -23,8 +23,9 @@ const MAX_WORKSPACES: usize = 500;
 /// The most lineages of deleted and replaced states that are remembered.
 const MAX_FORMER_LINEAGES: usize = 20;
 
-/// A control object, as it is stored.
+/// The content of a control object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(in crate::store) struct Control {
     /// The version of this format.
     pub(super) format: u32,
@@ -34,7 +35,6 @@ pub(in crate::store) struct Control {
     pub(super) fence: u64,
     pub(super) lease: Option<HeldLease>,
     /// The last leases that were not released by their holders, oldest first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) former: Vec<FormerLease>,
     pub(super) tool: Option<ToolRecord>,
     /// By workspace.
@@ -43,16 +43,15 @@ pub(in crate::store) struct Control {
 
 /// The present state of one workspace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(in crate::store) struct State {
     /// The last version that was written, also after a deletion.
     pub(super) version: Option<StateVersion>,
     /// The highest serial of any version. A restored one gets a higher one, so that no writer of any earlier version can
     /// follow it.
-    #[serde(default)]
     pub(super) highest_serial: u64,
     pub(super) deleted: Option<Timestamp>,
     /// Lineages of deleted and replaced states, the last at the end: their writers may still work.
-    #[serde(default)]
     pub(super) former_lineages: Vec<String>,
     pub(super) lock: Option<Lock>,
     pub(super) place: Option<String>,
@@ -60,6 +59,7 @@ pub(in crate::store) struct State {
 
 /// The lock of a state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(in crate::store) struct Lock {
     pub(super) id: String,
     /// What its holder sent.
@@ -73,6 +73,7 @@ pub(in crate::store) struct Lock {
 
 /// The lease of a layer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(in crate::store) struct HeldLease {
     /// The random id that its holder chose.
     pub(super) id: String,
@@ -110,7 +111,7 @@ pub(in crate::store) enum Order {
 
 impl Control {
     /// The version of the format that this program writes.
-    pub(super) const FORMAT: u32 = 1;
+    pub(super) const FORMAT: u32 = 2;
 
     fn valid_lease(&self, now: Timestamp) -> Option<&HeldLease> {
         self.lease.as_ref().filter(|lease| lease.is_valid(now))

@@ -12,6 +12,7 @@ pub(super) const CREDENTIAL_TTL: SignedDuration = SignedDuration::from_hours(24)
 
 /// A password for one state that belongs to a lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(in crate::store) struct Credential {
     pub(super) sha256: Sha256,
     pub(super) workspace: String,
@@ -19,6 +20,7 @@ pub(in crate::store) struct Credential {
 
 /// A lease that another took over. Its credential still says who a late writer is: what it writes is refused, and kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(in crate::store) struct FormerLease {
     pub(super) number: u64,
     pub(super) caller: Option<String>,

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::io::{self, Read};
+use std::ops::Range;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -12,7 +13,9 @@ use bytes::{Buf as _, Bytes};
 use futures::{Stream, StreamExt as _, stream};
 use md5::{Digest as _, Md5};
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    Deserializer, EnumAccess, IgnoredAny, MapAccess, SeqAccess, VariantAccess as _, Visitor,
+};
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 
@@ -20,6 +23,9 @@ use crate::store::error::BoxError;
 
 /// Pieces of a body that wait until they are read.
 const AHEAD: usize = 4;
+
+/// The highest serial: some readers of states have no larger numbers, and a restore needs a higher one than any before.
+pub(crate) const MAX_SERIAL: u64 = i64::MAX as u64;
 
 /// The longest lineage; terraform's is a UUID.
 const MAX_LINEAGE: usize = 256;
@@ -54,9 +60,13 @@ struct Fields {
     lineage: Option<String>,
     terraform_version: Option<String>,
     resources: Option<Resources>,
-    modules: Option<IgnoredAny>,
-    encrypted_data: Option<IgnoredAny>,
+    /// The content of a document of the formats 1 to 3.
+    modules: Option<Vec<IgnoredAny>>,
+    encrypted_data: Option<Text>,
 }
+
+/// A text that is not kept: that of an encrypted state is all of its content.
+struct Text;
 
 /// The number of managed resources in a list.
 struct Resources(u64);
@@ -157,17 +167,18 @@ fn read(bytes: &mut impl Read) -> Result<StateDocument, InvalidState> {
     let encrypted = fields.encrypted_data.is_some();
     let missing = |name: &str| InvalidState(format!("`{name}` is missing"));
     if !encrypted {
-        match fields.version {
-            Some(1..=4) => {}
+        let content = match fields.version {
+            Some(1..=3) => ("modules", fields.modules.is_some()),
+            Some(4) => ("resources", fields.resources.is_some()),
             Some(version) => {
                 return Err(InvalidState(format!(
                     "it has the format {version}; 4 is the newest known one"
                 )));
             }
             None => return Err(missing("version")),
-        }
-        if fields.resources.is_none() && fields.modules.is_none() {
-            return Err(missing("resources"));
+        };
+        if let (name, false) = content {
+            return Err(missing(name));
         }
     }
     let lineage =
@@ -175,8 +186,12 @@ fn read(bytes: &mut impl Read) -> Result<StateDocument, InvalidState> {
     if lineage.len() > MAX_LINEAGE {
         return Err(InvalidState("`lineage` is longer than 256 bytes".to_owned()));
     }
+    let serial = fields.serial.ok_or_else(|| missing("serial"))?;
+    if serial > MAX_SERIAL {
+        return Err(InvalidState(format!("`serial` is above {MAX_SERIAL}")));
+    }
     Ok(StateDocument {
-        serial: fields.serial.ok_or_else(|| missing("serial"))?,
+        serial,
         lineage,
         terraform_version: fields.terraform_version.filter(|_| !encrypted),
         resources: fields.resources.filter(|_| !encrypted).map(|Resources(count)| count),
@@ -185,36 +200,31 @@ fn read(bytes: &mut impl Read) -> Result<StateDocument, InvalidState> {
     })
 }
 
-/// The document with another serial, and otherwise byte for byte the same values. `None` if it is encrypted, or no state.
-pub(crate) fn with_serial(document: &[u8], serial: u64) -> Option<Vec<u8>> {
+/// Where the serial is in a document, so that it can be replaced. `None` if it is encrypted, or no state.
+pub(crate) fn serial_range(document: &[u8]) -> Option<Range<usize>> {
     let Members(members) = serde_json::from_slice(document).ok()?;
-    let has = |name: &str| members.iter().any(|(key, _)| key == name);
-    if !has("serial") || has("encrypted_data") {
+    if members.iter().any(|(key, _)| key == "encrypted_data") {
         return None;
     }
-    let members = members.iter().map(|(key, value)| {
-        let key = serde_json::to_string(key).unwrap_or_default();
-        let value = if key == "\"serial\"" { serial.to_string() } else { value.get().to_owned() };
-        format!("  {key}: {value}")
-    });
-    let members = members.collect::<Vec<_>>().join(",\n");
-    Some(format!("{{\n{members}\n}}\n").into_bytes())
+    let (_, value) = members.iter().find(|(key, _)| key == "serial")?;
+    let start = value.get().as_ptr().addr().checked_sub(document.as_ptr().addr())?;
+    Some(start..start + value.get().len())
 }
 
 /// The members of an object in their order, with their values as they are written.
-struct Members(Vec<(String, Box<RawValue>)>);
+struct Members<'a>(Vec<(String, &'a RawValue)>);
 
-impl<'de> Deserialize<'de> for Members {
+impl<'de> Deserialize<'de> for Members<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct All;
         impl<'de> Visitor<'de> for All {
-            type Value = Members;
+            type Value = Members<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<'de>, A::Error> {
                 let mut members = Vec::new();
                 while let Some(member) = map.next_entry()? {
                     members.push(member);
@@ -240,10 +250,6 @@ impl<'de> Deserialize<'de> for Resources {
                 f.write_str("a list of resources")
             }
 
-            fn visit_unit<E>(self) -> Result<Resources, E> {
-                Ok(Resources(0))
-            }
-
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Resources, A::Error> {
                 let mut count = 0;
                 while let Some(Resource { mode }) = list.next_element()? {
@@ -252,7 +258,27 @@ impl<'de> Deserialize<'de> for Resources {
                 Ok(Resources(count))
             }
         }
-        deserializer.deserialize_any(Count)
+        deserializer.deserialize_seq(Count)
+    }
+}
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Skipped;
+        impl<'de> Visitor<'de> for Skipped {
+            type Value = Text;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text")
+            }
+
+            fn visit_enum<A: EnumAccess<'de>>(self, text: A) -> Result<Text, A::Error> {
+                let (IgnoredAny, rest) = text.variant()?;
+                rest.unit_variant().map(|()| Text)
+            }
+        }
+        // As a variant of an enum, a text is skipped without being kept in memory.
+        deserializer.deserialize_enum("text", &[], Skipped)
     }
 }
 
@@ -293,6 +319,14 @@ mod tests {
     }
 
     #[test]
+    fn older_formats_have_modules_and_the_highest_serial_is_accepted() {
+        let older = r#"{"version":3,"serial":1,"lineage":"l","modules":[{"path":["root"]}]}"#;
+        assert_eq!(parse(older).unwrap().resources, None);
+        let highest = STATE.replace("\"serial\": 7", "\"serial\": 9223372036854775807");
+        assert_eq!(parse(&highest).unwrap().serial, MAX_SERIAL);
+    }
+
+    #[test]
     fn what_is_not_a_whole_state_is_refused() {
         for text in [
             "",
@@ -312,6 +346,18 @@ mod tests {
             &STATE.replace("a-b", &"a".repeat(257)),
             &STATE.replace("\"version\": 4", "\"version\": 5"),
             &STATE.replace("\"resources\"", "\"things\""),
+            &STATE.replace("\"resources\"", "\"modules\""),
+            &STATE.replace("\"serial\": 7", "\"serial\": 9223372036854775808"),
+            &STATE.replace("\"serial\": 7", "\"serial\": 18446744073709551615"),
+            r#"{"version":4,"serial":1,"lineage":"l","modules":1}"#,
+            r#"{"version":4,"serial":1,"lineage":"l","modules":[]}"#,
+            r#"{"version":4,"serial":1,"lineage":"l","resources":null}"#,
+            r#"{"version":4,"serial":1,"lineage":"l","resources":{}}"#,
+            r#"{"version":3,"serial":1,"lineage":"l","modules":{}}"#,
+            r#"{"version":3,"serial":1,"lineage":"l","resources":[]}"#,
+            r#"{"version":4,"serial":1,"lineage":"l","encrypted_data":1}"#,
+            r#"{"version":4,"serial":1,"lineage":"l","encrypted_data":{}}"#,
+            r#"{"version":4,"serial":1,"lineage":"l","encrypted_data":null}"#,
         ] {
             let error = parse(text).unwrap_err().to_string();
             assert!(error.starts_with("the body is not a whole state: "), "{text}: {error}");
@@ -320,11 +366,13 @@ mod tests {
     }
 
     #[test]
-    fn only_the_serial_changes() {
-        let changed = with_serial(STATE.as_bytes(), 4711).unwrap();
-        assert_eq!(String::from_utf8(changed).unwrap(), STATE.replace(": 7", ": 4711"));
-        assert_eq!(with_serial(b"{\"serial\":1,\"encrypted_data\":\"x\"}", 2), None);
-        assert_eq!(with_serial(b"[]", 2), None);
+    fn only_the_serial_is_found() {
+        let range = serial_range(STATE.as_bytes()).unwrap();
+        assert_eq!(&STATE[range.start - 10..range.end], "\"serial\": 7");
+        let nested = r#"{"a": {"serial": 1}, "serial" : 23}"#;
+        assert_eq!(&nested[serial_range(nested.as_bytes()).unwrap()], "23");
+        assert_eq!(serial_range(b"{\"serial\":1,\"encrypted_data\":\"x\"}"), None);
+        assert_eq!(serial_range(b"[]"), None);
     }
 
     #[tokio::test]

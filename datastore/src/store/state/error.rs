@@ -58,6 +58,23 @@ pub enum StateError {
         /// Serial of the document.
         written: u64,
     },
+    /// No serial is left for a restored version. The value is the highest one of the state.
+    #[error(
+        "the state has had the serial {0}, and no higher one is possible: to write the old version all the same, \
+         `datastore state pull --version ID` and `datastore state push --force`"
+    )]
+    LastSerial(u64),
+    /// There is no memory for a restore, which holds the document.
+    #[error(
+        "no memory is free to restore a state of {size} bytes: {}",
+        room(*.fits)
+    )]
+    NoMemory {
+        /// The size of the document.
+        size: u64,
+        /// Whether it fits into the memory that the datastore may use.
+        fits: bool,
+    },
     /// The state with this lineage was deleted, so the writer began before that.
     #[error(
         "the state with this lineage was deleted while the writer worked, or before: undo that with `datastore state \
@@ -105,6 +122,14 @@ pub enum StateError {
     /// The storage failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+fn room(fits: bool) -> &'static str {
+    if fits {
+        "try again"
+    } else {
+        "raise --max-memory, or restore it with `datastore state restore --storage`"
+    }
 }
 
 /// A lock for people: operation, holder, ID and time, as far as they are known.

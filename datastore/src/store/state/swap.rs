@@ -1,13 +1,17 @@
 //! Reads and replaces control objects: conditionally, and until the result is known.
+//!
+//! The first line of a control object is the SHA-256 digest of its content, which is JSON: no changed bit of it reads as another
+//! state, lock or lease. It exists before the first document of its layer, so a layer that has documents and none has lost it.
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use datastore_api::chain;
-use datastore_api::state::StateKind;
+use datastore_api::{Sha256, chain};
+use futures::TryStreamExt as _;
 use jiff::Timestamp;
 use object_store::path::Path;
 use object_store::{Error, ObjectStoreExt as _, PutMode, PutOptions, UpdateVersion};
+use serde::Deserialize;
 use tokio::time::{Instant, sleep};
 
 use crate::store::backend::metered::{STAT_TIMEOUT, in_time, put_timeout};
@@ -17,7 +21,6 @@ use crate::store::key::random;
 use crate::store::state::LayerKey;
 use crate::store::state::control::Control;
 use crate::store::state::error::StateError;
-use crate::store::state::paths::StateObject;
 
 /// How long writers that come in each other's way try again.
 const CONTENTION_TIMEOUT: Duration = Duration::from_secs(12);
@@ -70,8 +73,7 @@ impl Store {
             if control == before {
                 return Ok(result);
             }
-            control.format = Control::FORMAT;
-            control.write = format!("{:016x}{:016x}", random(), random());
+            control.stamp();
             if self.replace_control(&path, &control, found).await? {
                 return Ok(result);
             }
@@ -105,12 +107,8 @@ impl Store {
         let Some((version, bytes)) = read.map_err(backend_error)?.map_err(backend_error)? else {
             return Ok((Control::default(), Found::Absent));
         };
-        let damaged = |reason: String| StateError::Damaged(format!("`{path}` {reason}"));
-        let control: Control = serde_json::from_slice(&bytes)
-            .map_err(|error| damaged(format!("is damaged (line {})", error.line())))?;
-        if control.format > Control::FORMAT {
-            return Err(damaged("was written by a newer version of the datastore".to_owned()));
-        }
+        let control =
+            decode(&bytes).map_err(|reason| StateError::Damaged(format!("`{path}` {reason}")))?;
         let found = if self.disk.is_some() { Found::File } else { Found::Version(version) };
         Ok((control, found))
     }
@@ -122,8 +120,7 @@ impl Store {
         control: &Control,
         found: Found,
     ) -> Result<bool, StateError> {
-        let bytes =
-            serde_json::to_vec(control).map_err(|error| StateError::Damaged(error.to_string()))?;
+        let bytes = encode(control)?;
         let is_alone = self.disk.is_some() || self.is_only_replica();
         let mode = match found {
             _ if is_alone => PutMode::Overwrite,
@@ -131,7 +128,7 @@ impl Store {
             Found::Version(version) => PutMode::Update(version),
         };
         let options = PutOptions { mode, ..PutOptions::default() };
-        let put = self.objects.put_opts(path, Bytes::from(bytes).into(), options);
+        let put = self.objects.put_opts(path, bytes.into(), options);
         let error = match in_time(put_timeout(0), "replace the control object", put).await {
             Ok(Ok(_)) => return Ok(true),
             Ok(Err(error)) => error,
@@ -157,28 +154,88 @@ impl Store {
         }
     }
 
-    /// Checks that a layer without a control object has no versions either: then it was lost, and an answer that there is
+    /// What the control object of a layer says, which is created first if the layer has none. Only then may the first document
+    /// of the layer be stored: from then on, the loss of the control object is noticed.
+    pub(super) async fn created_control(&self, layer: &LayerKey) -> Result<Control, StateError> {
+        let path = layer.control_path()?;
+        let _key_lock = self.key_lock(&path).await;
+        let (control, found) = self.read_control(&path).await?;
+        let Found::Absent = found else { return Ok(control) };
+        self.check_absent(layer).await?;
+        let mut empty = Control::default();
+        empty.stamp();
+        let options = PutOptions { mode: self.creation_mode(), ..PutOptions::default() };
+        let put = self.objects.put_opts(&path, encode(&empty)?.into(), options);
+        match in_time(put_timeout(0), "create the control object", put).await {
+            Ok(Ok(_)) => return Ok(empty),
+            Ok(Err(Error::AlreadyExists { .. } | Error::Precondition { .. })) => {}
+            Ok(Err(error)) if is_conflict(&error) => {}
+            Ok(Err(error)) => return Err(backend_error(error).into()),
+            Err(late) => return Err(backend_error(late).into()),
+        }
+        // Another has created it, or the answer to our own creation was lost.
+        match self.read_control(&path).await? {
+            (control, Found::Version(_) | Found::File) => Ok(control),
+            (_, Found::Absent) => Err(StateError::Contention),
+        }
+    }
+
+    /// Checks that a layer without a control object has nothing else either: then it was lost, and an answer that there is
     /// no state would have terraform create everything again. A listing also distinguishes a missing bucket.
     async fn check_absent(&self, layer: &LayerKey) -> Result<(), StateError> {
-        use futures::TryStreamExt as _;
-        // A snapshot or a refused write may be there without one.
-        let listed = self.list(&layer.prefix())?;
-        let is_version = |key: &str| {
-            matches!(StateObject::of(key), Some(StateObject::Description(_, StateKind::Head, _)))
-        };
-        let versions = listed.try_filter(|object| std::future::ready(is_version(&object.key)));
-        let mut versions = std::pin::pin!(versions);
-        let first = in_time(STAT_TIMEOUT, "list the versions of a state", versions.try_next());
-        let Some(object) = first.await.map_err(backend_error)?? else { return Ok(()) };
-        // The first write of the layer may have come in between.
-        match self.read_control(&layer.control_path()?).await? {
-            (_, Found::Version(_) | Found::File) => Ok(()),
-            (_, Found::Absent) => Err(StateError::Damaged(format!(
-                "the versions of the state are there (`{}`), but their control object `{}/control` is missing",
-                object.key,
-                layer.prefix()
-            ))),
+        for directory in layer.state_directories() {
+            let mut listed = self.list(&directory)?;
+            let first = in_time(STAT_TIMEOUT, "list the versions of a state", listed.try_next());
+            let Some(object) = first.await.map_err(backend_error)?? else { continue };
+            // The first write of the layer may have come in between.
+            return match self.read_control(&layer.control_path()?).await? {
+                (_, Found::Version(_) | Found::File) => Ok(()),
+                (_, Found::Absent) => Err(StateError::Damaged(format!(
+                    "the layer has `{}`, but its control object `{}/control` is missing",
+                    object.key,
+                    layer.prefix()
+                ))),
+            };
         }
+        Ok(())
+    }
+}
+
+impl Control {
+    /// Marks it as written by this program, now.
+    fn stamp(&mut self) {
+        self.format = Self::FORMAT;
+        self.write = format!("{:016x}{:016x}", random(), random());
+    }
+}
+
+/// A control object as it is stored: the digest of its content, and the content in the next line.
+fn encode(control: &Control) -> Result<Bytes, StateError> {
+    let json =
+        serde_json::to_string(control).map_err(|error| StateError::Damaged(error.to_string()))?;
+    Ok(format!("{}\n{json}", Sha256::of(json.as_bytes())).into())
+}
+
+/// The content of a stored control object, or what is wrong with it.
+fn decode(stored: &[u8]) -> Result<Control, &'static str> {
+    #[derive(Deserialize)]
+    struct Written {
+        format: u32,
+    }
+    const DAMAGED: &str = "is damaged";
+    let line = stored.iter().position(|byte| *byte == b'\n').ok_or(DAMAGED)?;
+    let (digest, json) = (&stored[..line], &stored[line + 1..]);
+    let digest = str::from_utf8(digest).ok().and_then(|digest| digest.parse::<Sha256>().ok());
+    if digest != Some(Sha256::of(json)) {
+        return Err("is damaged: its content does not have the digest in its first line");
+    }
+    let Written { format } = serde_json::from_slice(json).map_err(|_| DAMAGED)?;
+    match format {
+        Control::FORMAT => serde_json::from_slice(json).map_err(|_| DAMAGED),
+        format if format > Control::FORMAT => {
+            Err("was written by a newer version of the datastore")
+        }
+        _ => Err("has a format that this version of the datastore does not read"),
     }
 }
 
@@ -186,4 +243,37 @@ impl Store {
 fn is_conflict(error: &Error) -> bool {
     let text = chain(error);
     text.contains("ConditionalRequestConflict") || text.contains("409 Conflict")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::state::control::State;
+
+    #[test]
+    fn a_control_object_with_any_changed_bit_or_missing_byte_is_damaged() {
+        let mut control = Control::default();
+        control.states.insert("default".to_owned(), State::default());
+        control.stamp();
+        let stored = encode(&control).unwrap();
+        assert_eq!(decode(&stored), Ok(control));
+        for place in 0..stored.len() {
+            assert!(decode(&stored[..place]).is_err(), "{place}");
+            for bit in 0..8 {
+                let mut changed = stored.to_vec();
+                changed[place] ^= 1 << bit;
+                assert_ne!(decode(&changed).ok(), Some(Control::default()));
+                let same = place < 64 && changed[place].eq_ignore_ascii_case(&stored[place]);
+                assert!(same || decode(&changed).is_err(), "{place}, {bit}");
+            }
+        }
+        let with = |json: &str| format!("{}\n{json}", Sha256::of(json.as_bytes()));
+        for (json, reason) in [
+            (r#"{"format": 3}"#, "newer version"),
+            (r#"{"format": 1}"#, "does not read"),
+            (r#"{"format": 2}"#, "damaged"),
+        ] {
+            assert!(decode(with(json).as_bytes()).unwrap_err().contains(reason), "{json}");
+        }
+    }
 }

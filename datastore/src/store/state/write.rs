@@ -1,9 +1,9 @@
-//! Writes of states: each stores an immutable version first, and commits it by the control object.
+//! Writes of states: each stores an immutable version first, and commits it by the control object. [`super::restore`] has restores.
 
 use bytes::Bytes;
 use datastore_api::state::{LayerTool, StateHead, StateKind, StateVersion, ToolRecord};
 use datastore_api::{Sha256, StateKey, VersionId, chain};
-use futures::{Stream, TryStreamExt as _, stream};
+use futures::Stream;
 use jiff::Timestamp;
 use object_store::{Error, ObjectStoreExt as _};
 use serde_json::Value;
@@ -13,7 +13,7 @@ use crate::store::handle::Store;
 use crate::store::key::{Key, parse, random};
 use crate::store::state::LayerKey;
 use crate::store::state::control::{Claims, Lock, Order, State};
-use crate::store::state::document::{InvalidState, StateDocument, inspected, with_serial};
+use crate::store::state::document::{InvalidState, StateDocument, inspected};
 use crate::store::state::error::StateError;
 use crate::store::state::paths::hash_path;
 use crate::store::write::conditions::PutConditions;
@@ -39,7 +39,7 @@ pub struct Announced {
 }
 
 /// A body of a state.
-type Body = Box<dyn Stream<Item = Result<Bytes, BoxError>> + Send + Unpin + 'static>;
+pub(super) type Body = Box<dyn Stream<Item = Result<Bytes, BoxError>> + Send + Unpin + 'static>;
 
 /// What became of a try to commit a version.
 enum Commit {
@@ -51,9 +51,9 @@ enum Commit {
 
 impl Store {
     /// The version that readers of a state get; [`StateError::NoState`] only if there is certainly none.
-    pub async fn present_state(&self, key: &StateKey) -> Result<VersionId, StateError> {
+    pub async fn present_state(&self, key: &StateKey) -> Result<StateVersion, StateError> {
         let head = self.state_head(key).await?;
-        head.version.map(|version| version.version).ok_or(StateError::NoState("here"))
+        head.version.ok_or(StateError::NoState("here"))
     }
 
     /// What is known of a state.
@@ -61,12 +61,6 @@ impl Store {
         let control = self.control(&key.into()).await?;
         let state = control.states.get(key.workspace.as_ref());
         Ok(state.map(State::head).unwrap_or_default())
-    }
-
-    /// The key of one version of a state, which must be one of its versions.
-    pub async fn state_version(&self, key: &StateKey, id: VersionId) -> Result<Key, StateError> {
-        self.find_version(key, &id).await?;
-        Ok(Key::State(key.clone(), id))
     }
 
     /// Writes a state. A document that is refused is kept as a rejected version.
@@ -80,25 +74,23 @@ impl Store {
         body: Body,
     ) -> Result<(), StateError> {
         self.check_states_allowed().await?;
+        let mut control = self.created_control(&key.into()).await?;
+        let present = control.states.remove(key.workspace.as_ref()).and_then(|state| state.version);
         let stored = self.store_version(key, origin, announced, body);
         // The description of the present version is needed as well: both take about as long.
-        let present = async {
-            let head = self.last_version(key).await?;
-            if let Some(version) = &head {
-                self.describe_version(key, version).await?;
+        let described = async {
+            match &present {
+                Some(version) => self.describe_version(key, version).await,
+                None => Ok(()),
             }
-            Ok::<_, StateError>(head)
         };
-        let (stored, present) = futures::join!(stored, present);
+        let (stored, described) = futures::join!(stored, described);
         let (version, document) = stored?;
         let version = StateVersion { fence: claims.fence, ..version };
-        let present = match present {
-            Ok(present) => present,
-            Err(error) => {
-                self.discard_version(key, &version).await;
-                return Err(error);
-            }
-        };
+        if let Err(error) = described {
+            self.discard_version(key, &version).await;
+            return Err(error);
+        }
         match self.commit_version(key, claims, &version, &document, force, present).await {
             Ok(Order::Next(_)) => Ok(()),
             Ok(Order::Unchanged) => {
@@ -116,8 +108,8 @@ impl Store {
         }
     }
 
-    /// Stores the document of a new version, which is not the state yet.
-    async fn store_version(
+    /// Stores the document of a new version, which is not the state yet. The layer must have a control object.
+    pub(super) async fn store_version(
         &self,
         key: &StateKey,
         origin: Origin,
@@ -192,14 +184,7 @@ impl Store {
                 })
                 .await?;
             match commit {
-                Commit::Done(order) => {
-                    if let (Order::Next(generation), None) = (order, &described) {
-                        // From now on, the loss of the control object is noticed.
-                        let version = StateVersion { generation, ..version.clone() };
-                        self.try_describe_version(key, &version).await;
-                    }
-                    return Ok(order);
-                }
+                Commit::Done(order) => return Ok(order),
                 Commit::Moved => {
                     present = self.last_version(key).await?;
                     if let Some(present) = &present {
@@ -216,7 +201,7 @@ impl Store {
     }
 
     /// What the control object has about a state.
-    async fn last_state(&self, key: &StateKey) -> Result<State, StateError> {
+    pub(super) async fn last_state(&self, key: &StateKey) -> Result<State, StateError> {
         let mut control = self.control(&key.into()).await?;
         Ok(control.states.remove(key.workspace.as_ref()).unwrap_or_default())
     }
@@ -241,6 +226,7 @@ impl Store {
         announced: Announced,
         body: Body,
     ) -> Result<(), StateError> {
+        self.created_control(&key.into()).await?;
         let (version, _) = self.store_version(key, origin, announced, body).await?;
         let hash = parse(&hash_path(key, version.sha256))?;
         let earlier = match self.objects.get(&hash).await {
@@ -260,68 +246,6 @@ impl Store {
         self.describe_version(key, &snapshot).await?;
         self.put_internal(&hash, Bytes::from(snapshot.version.to_string())).await?;
         Ok(())
-    }
-
-    /// Makes an old version the state again, with the next serial. An encrypted one cannot be changed: it begins a new
-    /// generation. The document is read into memory.
-    pub async fn restore_state(
-        &self,
-        key: &StateKey,
-        id: VersionId,
-        origin: Origin,
-    ) -> Result<(), StateError> {
-        let old = self.find_version(key, &id).await?;
-        let (_, bytes) = self.open_whole(&Key::State(key.clone(), id.clone())).await?;
-        let content = bytes.try_collect::<Vec<_>>().await?.concat();
-        loop {
-            let state = self.last_state(key).await?;
-            let (highest, present) = (state.highest_serial, state.version);
-            let serial = if present.is_some() { highest + 1 } else { old.serial };
-            let content =
-                if old.encrypted { Some(content.clone()) } else { with_serial(&content, serial) };
-            let content = content.ok_or_else(|| InvalidState("it has no serial".to_owned()))?;
-            let body: Body = Box::new(stream::iter([Ok(Bytes::from(content))]));
-            let (version, _) =
-                self.store_version(key, origin.clone(), Announced::default(), body).await?;
-            if let Some(present) = &present {
-                self.describe_version(key, present).await?;
-            }
-            let reason = Some(format!("restored from the version {id}"));
-            if self.commit_restored(key, StateVersion { reason, ..version }, present).await? {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Makes a restored version the state; `false` if another version became it meanwhile.
-    async fn commit_restored(
-        &self,
-        key: &StateKey,
-        version: StateVersion,
-        present: Option<StateVersion>,
-    ) -> Result<bool, StateError> {
-        let (workspace, claims) = (key.workspace.as_ref(), Claims::default());
-        self.change_control(&key.into(), |control, now| {
-            let state = control.states.get(workspace);
-            let last = state.and_then(|state| state.version.as_ref());
-            if last.map(|last| &last.version) != present.as_ref().map(|present| &present.version) {
-                return Ok(false);
-            }
-            control.check_writer(workspace, &claims, now)?;
-            let is_next = last.is_some_and(|last| {
-                last.lineage == version.lineage && last.serial < version.serial
-            });
-            let is_deleted = state.is_some_and(|state| state.deleted.is_some());
-            let generation = last.map_or(0, |last| last.generation);
-            let generation = generation + u64::from(!is_next || is_deleted);
-            control.set_version(
-                workspace,
-                StateVersion { generation, ..version.clone() },
-                &claims,
-            )?;
-            Ok(true)
-        })
-        .await
     }
 
     /// Deletes a state. Its versions stay.

@@ -1,0 +1,110 @@
+//! Control objects and documents that are damaged, lost or exchanged: never "there is no state".
+
+use datastore::store::{Storage, Store};
+use datastore_api::Sha256;
+use support::TestDatastore;
+
+use super::documents::{STATE, document, lock, of, post, unlock, versions};
+use super::program::{Place, Way, done, ended};
+use crate::http::files;
+use crate::program::process::program;
+
+const KEY: &str = "team-a/network";
+const CONTROL: &str = ".plancha/states/team-a/network/control";
+
+fn verify(place: &Place) -> super::program::Ended {
+    ended(&mut program(&["verify", "--storage", &place.storage]), "")
+}
+
+#[tokio::test]
+async fn no_changed_byte_of_a_control_object_hides_a_state_or_a_lock() {
+    let datastore = TestDatastore::temporary().await;
+    assert_eq!(post(&datastore, STATE, &document("l", 1, "a")).await, 200);
+    assert_eq!(lock(&datastore, STATE, "one").await.status, 200);
+    let control = datastore.root().join(CONTROL);
+    let stored = std::fs::read_to_string(&control).unwrap();
+    for name in ["states", "default", "version", "deleted", "lock", "lease", "fence", "former"] {
+        let quoted = format!("\"{name}\"");
+        assert!(stored.contains(&quoted), "{name}");
+        std::fs::write(&control, stored.replacen(&quoted, &format!("\"_{}\"", &name[1..]), 1))
+            .unwrap();
+        for (method, body) in [("GET", String::new()), ("POST", document("l", 2, "b"))] {
+            assert_eq!(of(&datastore, method, STATE, &body).await.status, 500, "{name}");
+        }
+        assert_eq!(lock(&datastore, STATE, "two").await.status, 500, "{name}");
+    }
+    std::fs::write(&control, stored).unwrap();
+    assert_eq!(unlock(&datastore, STATE, "one").await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_layer_with_anything_but_a_control_object_has_lost_it() {
+    let snapshot = "states?namespace=team-a&layer=network";
+    for (method, rest) in [("POST", STATE), ("PUT", snapshot)] {
+        let place = Place::directory();
+        let root = place.root();
+        {
+            let datastore = place.serve(&[]);
+            let body = document("l", 1, "a");
+            assert_eq!(super::program::send(&datastore, method, rest, body).await, 200);
+        }
+        assert_eq!(verify(&place).code, 0);
+        // The directory was restored without the datastore's own objects.
+        std::fs::remove_dir_all(root.join(".plancha")).unwrap();
+        assert!(files(&root).iter().all(|path| path.starts_with("states")));
+        let verified = verify(&place);
+        assert!(verified.code == 9 && verified.out.contains(&format!("missing {CONTROL}\n")));
+        assert!(verified.message.contains("restore states/ and .plancha/states/ together"));
+        assert!(!verified.message.contains("sha256"), "{verified:?}");
+        for words in [&["pull", KEY][..], &["ls", KEY], &["ls"]] {
+            let damaged = place.state(&Way::Storage, words);
+            assert_eq!(damaged.code, 9, "{words:?}: {damaged:?}");
+        }
+        let datastore = place.serve(&[]);
+        for (method, rest) in [("GET", STATE), ("POST", STATE), ("PUT", snapshot)] {
+            let body = document("l", 2, "b");
+            let status = super::program::send(&datastore, method, rest, body).await;
+            assert_eq!(status, 500, "{method} {rest}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_document_with_another_digest_than_the_control_object_has_is_not_served() {
+    let datastore = TestDatastore::temporary().await;
+    assert_eq!(post(&datastore, STATE, &document("l", 1, "a")).await, 200);
+    let root = datastore.root();
+    let path = files(&root.join("states"))[0].clone();
+    let key = format!("states/{}", path.display());
+    std::fs::write(root.join(&key), document("l", 1, "b")).unwrap();
+    let storage = format!("file://{}", root.display());
+    let refused = ended(&mut program(&["verify", "--accept", &key, "--storage", &storage]), "");
+    assert!(refused.code == 64 && refused.message.contains("state restore"), "{refused:?}");
+    // Nothing accepts it, but another program may have recorded another digest.
+    let accepted = Store::open(&Storage::File(root)).unwrap().accept(&key).await.unwrap();
+    assert_eq!(accepted, Sha256::of(document("l", 1, "b").as_bytes()));
+    for method in ["GET", "HEAD"] {
+        assert_eq!(of(&datastore, method, STATE, "").await.status, 500, "{method}");
+    }
+    let id = versions(&datastore, "").await["head"]["version"]["version"].clone();
+    let version = format!("{STATE}?version={}", id.as_str().unwrap());
+    assert_eq!(of(&datastore, "GET", &version, "").await.status, 500);
+    let restore =
+        format!("states/restore?namespace=team-a&layer=network&version={}", id.as_str().unwrap());
+    assert_eq!(post(&datastore, &restore, "").await, 500);
+    let verified = ended(&mut program(&["verify", "--storage", &storage]), "");
+    assert!(verified.code == 9 && verified.out.contains(&format!("changed {key}\n")));
+    assert!(verified.message.contains("state restore"), "{verified:?}");
+    assert!(!verified.message.contains("--accept"), "{verified:?}");
+}
+
+#[test]
+fn the_hints_of_verify_are_those_of_the_objects_that_it_names() {
+    let place = Place::directory();
+    done(place.with_input(&Way::Storage, &["push", KEY, "-"], &document("l", 1, "a")));
+    std::fs::write(place.root().join(CONTROL), "{}").unwrap();
+    let verified = verify(&place);
+    assert_eq!(verified.code, 9, "{verified:?}");
+    assert!(!verified.message.contains(".plancha/sha256/"), "{verified:?}");
+    assert!(!verified.message.contains("--accept"), "{verified:?}");
+}
