@@ -43,7 +43,7 @@ pub use crate::store::read::get::OpenedVersion;
 pub use crate::store::run_index::run_set::RunSet;
 pub use crate::store::state::LayerKey;
 pub use crate::store::state::admin::{KeptState, LayerStates, StateFault};
-pub use crate::store::state::control::Claims;
+pub use crate::store::state::control::held::Claims;
 pub use crate::store::state::error::StateError;
 pub use crate::store::state::paths::{StateObject, description_path};
 pub use crate::store::state::settings::StateSettings;

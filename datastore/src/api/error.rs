@@ -257,7 +257,7 @@ fn state_status(error: &StateError) -> StatusCode {
         StateError::LeaseLost(_)
         | StateError::LockLost(_)
         | StateError::OtherLock { .. }
-        | StateError::HolderAlive(_)
+        | StateError::HolderAlive { .. }
         | StateError::Deleted
         | StateError::Lineage { .. }
         | StateError::Serial { .. }

@@ -166,7 +166,7 @@ fn state_code(error: &StateError) -> u8 {
         | StateError::LeaseLost(_)
         | StateError::LockLost(_)
         | StateError::OtherLock { .. }
-        | StateError::HolderAlive(_) => 4,
+        | StateError::HolderAlive { .. } => 4,
         StateError::NoState(_) | StateError::NotDeleted => 8,
         StateError::Deleted
         | StateError::Lineage { .. }

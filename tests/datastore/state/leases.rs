@@ -119,6 +119,19 @@ async fn a_lock_is_not_forced_open_while_its_holders_lease_is_valid() {
     let first = number(&lease(&datastore, "a").await);
     assert_eq!(lock(&datastore, &format!("{STATE}?fence={first}"), "x").await.status, 200);
     assert_eq!(of(&datastore, "UNLOCK", STATE, "").await.status, 409);
+    // tofu sends the ID.
+    let refused = unlock(&datastore, STATE, "x").await;
+    assert!(refused.status == 409 && refused.text().contains("a on machine"), "{refused:?}");
+    let other = format!("{STATE}?fence={}", first + 1);
+    assert_eq!(unlock(&datastore, &other, "x").await.status, 409);
+    let locked = versions(&datastore, "").await["head"]["lock"]["ID"].clone();
+    assert_eq!(locked, "x");
+    assert_eq!(unlock(&datastore, &format!("{STATE}?fence={first}"), "x").await.status, 200);
+    assert_eq!(lock(&datastore, &format!("{STATE}?fence={first}"), "y").await.status, 200);
+    // An operator may.
+    let remove = "states/unlock?namespace=team-a&layer=network&id=y";
+    assert_eq!(post(&datastore, remove, "").await, 200);
+    assert_eq!(lock(&datastore, &format!("{STATE}?fence={first}"), "z").await.status, 200);
     expiry().await;
     assert_eq!(of(&datastore, "UNLOCK", STATE, "").await.status, 200);
 }
@@ -273,4 +286,96 @@ async fn a_lock_tells_when_its_lease_has_ended_and_whose_it_was() {
         let holder = locked["holder"].as_str().unwrap();
         assert!(holder.starts_with("a on machine for the run apply-1/0"), "{holder}");
     }
+}
+
+#[tokio::test]
+async fn a_lock_that_was_removed_already_is_removed_again_beside_another_lock() {
+    let datastore = TestDatastore::memory().await;
+    for turn in 0..10 {
+        assert_eq!(lock(&datastore, STATE, &format!("l{turn}")).await.status, 200);
+        assert_eq!(unlock(&datastore, STATE, &format!("l{turn}")).await.status, 200);
+    }
+    assert_eq!(lock(&datastore, STATE, "other").await.status, 200);
+    for (id, status) in [("l9", 200), ("l2", 200), ("l1", 409), ("x", 409)] {
+        assert_eq!(unlock(&datastore, STATE, id).await.status, status, "{id}");
+    }
+    assert_eq!(versions(&datastore, "").await["head"]["lock"]["ID"], "other");
+}
+
+#[tokio::test]
+async fn a_write_under_a_lease_has_the_run_of_the_lease() {
+    let datastore = hasty(Storage::Memory).await;
+    let granted = lease(&datastore, "a").await;
+    let (first, granted) = (number(&granted), granted.json());
+    let credential = granted["credential"].as_str().unwrap();
+    let by_credential = async |rest: &str, body: String| {
+        let request = request(&datastore, Method::POST, rest);
+        send(request.basic_auth("plancha", Some(credential)).body(body)).await.status
+    };
+    let run = async |kind: &str| {
+        versions(&datastore, &format!("&kind={kind}")).await["versions"][0]["run"].clone()
+    };
+    assert_eq!(
+        post(&datastore, &format!("{STATE}?fence={first}"), &document("l", 1, "a")).await,
+        200
+    );
+    assert_eq!(run("head").await, "apply-1/0");
+    assert_eq!(by_credential(STATE, document("l", 2, "a")).await, 200);
+    assert_eq!(run("head").await, "apply-1/0");
+    let named = format!("{STATE}?fence={first}&run=other/1");
+    assert_eq!(post(&datastore, &named, &document("l", 3, "a")).await, 200);
+    assert_eq!(run("head").await, "other/1");
+    assert_eq!(by_credential(STATE, document("l", 2, "late")).await, 409);
+    assert_eq!(run("rejected").await, "apply-1/0");
+    expiry().await;
+    number(&lease(&datastore, "b").await);
+    assert_eq!(by_credential(STATE, document("l", 4, "later")).await, 409);
+    assert_eq!(run("rejected").await, "apply-1/0");
+    let unnumbered = format!("{STATE}?fence=99");
+    assert_eq!(post(&datastore, &unnumbered, &document("l", 4, "x")).await, 409);
+    assert_eq!(run("rejected").await, json!(null));
+}
+
+#[tokio::test]
+async fn the_number_of_a_lease_counts_only_for_the_caller_that_has_taken_it() {
+    use datastore::{Auth, Callers, Policy, Verb};
+
+    let mut policy = Policy::default();
+    let mut caller = |name: &str| {
+        let verbs = [Verb::Read, Verb::Write];
+        let (token, rule) =
+            crate::access::authentication::token(name, &["team-a"], &["state", "lease"], &verbs);
+        policy.add(&rule).unwrap();
+        token
+    };
+    let (holder, other) = (caller("holder"), caller("other"));
+    let callers = Callers { tokens: true, policy, ..Callers::default() };
+    let datastore = TestDatastore::guarded(Auth::Callers(Box::new(callers))).await;
+    let asked = async |token: &str, method: &str, rest: &str, body: String| {
+        let request = request(&datastore, Method::from_bytes(method.as_bytes()).unwrap(), rest);
+        send(request.basic_auth("plancha", Some(token)).body(body)).await
+    };
+    let body = json!({"holder": "a", "host": "machine", "run": null}).to_string();
+    let rest = format!("{LEASE}?id=a&workspace=default");
+    let granted =
+        send(request(&datastore, Method::POST, &rest).bearer_auth(&holder).body(body)).await;
+    let (granted, first) = (granted.json(), number(&granted));
+    let credential = granted["credential"].as_str().unwrap();
+    let fenced = format!("{STATE}?fence={first}");
+    let info = || super::documents::lock_info("x");
+    let refused = asked(&other, "LOCK", &fenced, info()).await;
+    assert!(refused.status == 423 && refused.json()["Who"] == "a@machine", "{refused:?}");
+    assert_eq!(asked(&other, "POST", &fenced, document("l", 1, "o")).await.status, 423);
+    assert_eq!(asked(credential, "LOCK", &fenced, info()).await.status, 200);
+    for rest in [format!("{fenced}&ID=x"), format!("{STATE}?ID=x")] {
+        let refused = asked(&other, "POST", &rest, document("l", 1, "o")).await;
+        assert_eq!(refused.status, 423, "{refused:?}");
+    }
+    assert_eq!(asked(&other, "LOCK", &fenced, info()).await.status, 423);
+    assert_eq!(asked(&other, "UNLOCK", &fenced, info()).await.status, 409);
+    for (token, serial) in [(&*holder, 1), (credential, 2)] {
+        let rest = format!("{fenced}&ID=x");
+        assert_eq!(asked(token, "POST", &rest, document("l", serial, "h")).await.status, 200);
+    }
+    assert_eq!(asked(credential, "UNLOCK", STATE, info()).await.status, 200);
 }

@@ -50,7 +50,7 @@ pub(crate) struct Delete(Change);
 
 pub(crate) struct Lock(Change);
 
-pub(crate) struct Unlock(StateKey);
+pub(crate) struct Unlock(Change);
 
 /// A short text that describes a write.
 struct Text(String);
@@ -102,7 +102,9 @@ pub(crate) async fn post(
 pub(crate) async fn delete(
     State(store): State<Store>,
     Query(Delete(Change { key, claims })): Query<Delete>,
+    Extension(context): Extension<RequestContext>,
 ) -> Result<Response, ApiError> {
+    let claims = claims_of(&context, claims);
     let deleted = store.delete_state(&key, &claims).await;
     deleted.map(|()| StatusCode::OK.into_response()).map_err(Route::DeleteState.error())
 }
@@ -123,13 +125,14 @@ pub(crate) async fn lock(
     locked.await.map_err(Route::LockState.error())
 }
 
-/// Removes the lock that the body names. `force-unlock` of terraform sends no body, and then the permission `admin` is needed.
+/// Removes the lock that the body names: under a lease that is valid only for its holder. `force-unlock` of terraform sends no body, and then the permission `admin` is needed.
 pub(crate) async fn unlock(
     State(store): State<Store>,
-    Query(Unlock(key)): Query<Unlock>,
+    Query(Unlock(Change { key, claims })): Query<Unlock>,
     Extension(context): Extension<RequestContext>,
     body: SmallBody,
 ) -> Result<Response, ApiError> {
+    let claims = claims_of(&context, claims);
     let unlocked = async {
         if body.is_empty() {
             let access = Access::of(&key.namespace, Kind::State, Verb::Admin);
@@ -137,10 +140,10 @@ pub(crate) async fn unlock(
             if let Some(caller) = denied {
                 return Err(Cause::Forbidden(caller.denial(access)));
             }
-            store.unlock_state(&key, None).await?;
+            store.force_unlock_state(&key).await?;
         } else {
             let info = body.json::<Value>()?;
-            store.unlock_state(&key, Some(lock_id(&info)?)).await?;
+            store.unlock_state(&key, lock_id(&info)?, Some(&claims)).await?;
         }
         Ok(StatusCode::OK.into_response())
     };
@@ -164,7 +167,8 @@ pub(crate) fn caller(context: &RequestContext) -> Option<String> {
 /// address has none.
 fn claims_of(context: &RequestContext, claims: Claims) -> Claims {
     let fence = context.caller().and_then(Caller::fence);
-    Claims { fence: fence.or(claims.fence), ..claims }
+    let by_credential = fence.is_some();
+    Claims { fence: fence.or(claims.fence), caller: caller(context), by_credential, ..claims }
 }
 
 /// The digests in the headers of an upload.
@@ -214,6 +218,7 @@ fn change(params: &Params) -> Result<Change, Cause> {
         fence: params.optional("fence")?,
         place: text(params.optional("place")?),
         rebind: flag(params, "rebind")?,
+        ..Claims::default()
     };
     Ok(Change { key, claims })
 }
@@ -271,12 +276,11 @@ impl FromParams for Unlock {
     const ROUTE: Route = Route::UnlockState;
 
     fn from_params(params: &Params) -> Result<Self, Cause> {
-        // The address is the same as that of a lock, so its other parameters are accepted and not used.
-        state_key(params).map(Self)
+        change(params).map(Self)
     }
 
     fn access(&self) -> Access<'_> {
-        Access::of(&self.0.namespace, Kind::State, Verb::Write)
+        Access::of(&self.0.key.namespace, Kind::State, Verb::Write)
     }
 }
 

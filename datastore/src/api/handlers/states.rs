@@ -84,7 +84,7 @@ pub(crate) async fn remove_lock(
     State(store): State<Store>,
     Query(RemoveLock { key, id }): Query<RemoveLock>,
 ) -> Result<Response, ApiError> {
-    let removed = store.unlock_state(&key, Some(&id)).await;
+    let removed = store.unlock_state(&key, &id, None).await;
     removed.map(|()| StatusCode::OK.into_response()).map_err(Route::RemoveLock.error())
 }
 

@@ -226,7 +226,7 @@ impl Access {
 
     pub(super) async fn unlock(&self, key: &StateKey, id: &str) -> Result<(), CommandError> {
         match self {
-            Self::Storage(store) => Ok(store.unlock_state(key, Some(id)).await?),
+            Self::Storage(store) => Ok(store.unlock_state(key, id, None).await?),
             // 409: the lock has another ID.
             Self::Datastore(client) => {
                 client.unlock_state(key, id).await.map_err(|error| refused(error, 4))

@@ -5,15 +5,17 @@
 //! granted in one order: no lease while another's lock is held, and no lock or write from outside while a lease is valid. A
 //! writer whose number is lower than the layer's has lost its lease, and is refused for ever.
 
+pub(crate) mod held;
+
 use std::collections::BTreeMap;
 
 use datastore_api::Sha256;
-use datastore_api::state::{LeaseRequest, StateHead, StateVersion, ToolRecord};
+use datastore_api::state::{StateHead, StateVersion, ToolRecord};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
-use crate::store::state::credential::{Credential, FormerLease};
+use crate::store::state::control::held::{Claims, HeldLease, Lock};
+use crate::store::state::credential::FormerLease;
 use crate::store::state::document::StateDocument;
 use crate::store::state::error::StateError;
 
@@ -22,6 +24,9 @@ const MAX_WORKSPACES: usize = 500;
 
 /// The most lineages of deleted and replaced states that are remembered.
 const MAX_FORMER_LINEAGES: usize = 20;
+
+/// So many IDs of removed locks are remembered for each state.
+const MAX_FREED_LOCKS: usize = 8;
 
 /// The content of a control object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,50 +59,10 @@ pub(in crate::store) struct State {
     /// Lineages of deleted and replaced states, the last at the end: their writers may still work.
     pub(super) former_lineages: Vec<String>,
     pub(super) lock: Option<Lock>,
+    /// The IDs of the locks that were removed last, the last at the end. Its holder removes a lock again if the answer was lost,
+    /// and another may have locked the state since.
+    pub(super) freed_locks: Vec<String>,
     pub(super) place: Option<String>,
-}
-
-/// The lock of a state.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(in crate::store) struct Lock {
-    pub(super) id: String,
-    /// What its holder sent.
-    pub(super) info: Value,
-    /// The number of the lease under which it was taken.
-    pub(super) fence: Option<u64>,
-    /// When that lease ended, and whose it was, if it ended before the lock was removed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) ended: Option<(Timestamp, String)>,
-}
-
-/// The lease of a layer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(in crate::store) struct HeldLease {
-    /// The random id that its holder chose.
-    pub(super) id: String,
-    pub(super) number: u64,
-    pub(super) request: LeaseRequest,
-    pub(super) caller: Option<String>,
-    pub(super) acquired: Timestamp,
-    pub(super) renewed: Timestamp,
-    pub(super) expires: Timestamp,
-    pub(super) took_over: Option<String>,
-    pub(super) credential: Option<Credential>,
-}
-
-/// With what a caller locks or writes.
-#[derive(Clone, Debug, Default)]
-pub struct Claims {
-    /// The ID of its lock.
-    pub lock: Option<String>,
-    /// The number of its lease.
-    pub fence: Option<u64>,
-    /// Where its code is.
-    pub place: Option<String>,
-    /// Whether that place may replace another one.
-    pub rebind: bool,
 }
 
 /// What a write does to the order of versions.
@@ -180,18 +145,30 @@ impl Control {
         }
     }
 
-    /// Checks the number of a caller's lease, which is that of its lock if it sends none.
-    fn check_fence(&self, fence: Option<u64>, now: Timestamp) -> Result<(), StateError> {
-        let holds = |number| self.lease.as_ref().is_some_and(|lease| lease.number == number);
-        match fence {
+    /// Checks the number of a caller's lease, which is that of its lock if it sends none. Anybody may read the number, so it
+    /// counts only for the caller that has taken the lease.
+    fn check_fence(
+        &self,
+        fence: Option<u64>,
+        claims: &Claims,
+        now: Timestamp,
+    ) -> Result<(), StateError> {
+        let present = self.lease.as_ref().filter(|lease| lease.number == self.fence);
+        match (fence, present) {
             // Nobody has taken over, so an expired lease still counts.
-            Some(number) if number == self.fence && holds(number) => Ok(()),
-            Some(number) => Err(StateError::LeaseLost(format!(
+            (Some(number), Some(lease)) if number == lease.number => {
+                if lease.is_of(claims) {
+                    Ok(())
+                } else {
+                    Err(StateError::Leased(lease.as_lock()))
+                }
+            }
+            (Some(number), _) => Err(StateError::LeaseLost(format!(
                 "the fencing number {number} is no longer valid, the layer's is {}: {}",
                 self.fence,
                 self.why_lost(now)
             ))),
-            None => match self.valid_lease(now) {
+            (None, _) => match self.valid_lease(now) {
                 Some(lease) => Err(StateError::Leased(lease.as_lock())),
                 None => Ok(()),
             },
@@ -208,11 +185,17 @@ impl Control {
     ) -> Result<(), StateError> {
         let held = self.states.get(workspace).and_then(|state| state.lock.as_ref());
         match held {
-            Some(held) if held.id == lock.id && held.fence == lock.fence => return Ok(()),
+            Some(held) if held.id == lock.id && held.fence == lock.fence => {
+                let lease = self.lease.as_ref().filter(|lease| held.fence == Some(lease.number));
+                return match lease.filter(|lease| !lease.is_of(claims)) {
+                    Some(lease) => Err(StateError::Leased(lease.as_lock())),
+                    None => Ok(()),
+                };
+            }
             Some(held) => return Err(StateError::Locked(held.shown())),
             None => {}
         }
-        self.check_fence(lock.fence, now)?;
+        self.check_fence(lock.fence, claims, now)?;
         let is_outside = lock.fence.is_none();
         let state = self.state_mut(workspace)?;
         state.check_place(claims)?;
@@ -224,19 +207,41 @@ impl Control {
         Ok(())
     }
 
-    /// Removes the lock with this ID. A lock that is not held any more is no error.
-    pub(super) fn unlock(&mut self, workspace: &str, id: &str) -> Result<(), StateError> {
+    /// Removes the lock with this ID. A lock that is not held any more is no error. One that was taken under a lease that is
+    /// valid is removed only by the holder of the lease, or by an operator, who has no claims.
+    pub(super) fn unlock(
+        &mut self,
+        workspace: &str,
+        id: &str,
+        claims: Option<&Claims>,
+        now: Timestamp,
+    ) -> Result<(), StateError> {
+        let valid = self.valid_lease(now).cloned();
         let Some(state) = self.states.get_mut(workspace) else { return Ok(()) };
         match &state.lock {
-            Some(lock) if lock.id != id => Err(StateError::OtherLock {
-                held: lock.id.clone(),
-                given: id.to_owned(),
-                info: lock.shown(),
-            }),
-            _ => {
-                state.lock = None;
+            Some(lock) if lock.id != id => {
+                let was_freed =
+                    claims.is_some() && state.freed_locks.iter().any(|freed| freed == id);
+                if was_freed {
+                    return Ok(());
+                }
+                Err(StateError::OtherLock {
+                    held: lock.id.clone(),
+                    given: id.to_owned(),
+                    info: lock.shown(),
+                })
+            }
+            Some(lock) => {
+                let lease = valid.filter(|lease| lock.fence == Some(lease.number));
+                if let (Some(claims), Some(lease)) = (claims, lease)
+                    && (claims.fence != lock.fence || !lease.is_of(claims))
+                {
+                    return Err(lease.is_alive());
+                }
+                state.free_lock();
                 Ok(())
             }
+            None => Ok(()),
         }
     }
 
@@ -246,17 +251,32 @@ impl Control {
         workspace: &str,
         now: Timestamp,
     ) -> Result<(), StateError> {
-        let valid = self.valid_lease(now).map(|lease| lease.number);
+        let valid = self.valid_lease(now).cloned();
         let Some(state) = self.states.get_mut(workspace) else { return Ok(()) };
-        match &state.lock {
-            Some(Lock { fence: Some(number), .. }) if valid == Some(*number) => {
-                Err(StateError::HolderAlive(*number))
-            }
-            _ => {
-                state.lock = None;
-                Ok(())
-            }
+        let fence = state.lock.as_ref().and_then(|lock| lock.fence);
+        if let Some(lease) = valid.filter(|lease| fence == Some(lease.number)) {
+            return Err(lease.is_alive());
         }
+        state.free_lock();
+        Ok(())
+    }
+
+    /// The number of the lease under which a caller writes: the one that it names, or that of its lock.
+    fn fence_of(&self, workspace: &str, claims: &Claims) -> Option<u64> {
+        let lock = self.states.get(workspace).and_then(|state| state.lock.as_ref());
+        let own_lock = lock.filter(|lock| claims.lock.as_ref() == Some(&lock.id));
+        claims.fence.or(own_lock.and_then(|lock| lock.fence))
+    }
+
+    /// The run of the lease under which a caller writes.
+    pub(super) fn run_of(&self, workspace: &str, claims: &Claims) -> Option<String> {
+        let fence = self.fence_of(workspace, claims)?;
+        let present = self.lease.as_ref().filter(|lease| lease.number == fence);
+        if let Some(lease) = present {
+            return lease.request.run.clone().filter(|_| lease.is_of(claims));
+        }
+        let former = self.former.iter().find(|lease| lease.number == fence)?;
+        former.run.clone().filter(|_| claims.by_credential)
     }
 
     /// Whether a caller may write a state now.
@@ -268,9 +288,9 @@ impl Control {
     ) -> Result<(), StateError> {
         let lock = self.states.get(workspace).and_then(|state| state.lock.as_ref());
         let own_lock = lock.filter(|lock| claims.lock.as_ref() == Some(&lock.id));
-        let fence = claims.fence.or(own_lock.and_then(|lock| lock.fence));
+        let fence = self.fence_of(workspace, claims);
         // The reason that does not pass comes first: a writer that has lost its lease must not wait for the lock.
-        match (self.check_fence(fence, now), lock, &claims.lock) {
+        match (self.check_fence(fence, claims, now), lock, &claims.lock) {
             (Err(lost @ StateError::LeaseLost(_)), ..) => Err(lost),
             (_, Some(lock), _) if own_lock.is_none() => Err(StateError::Locked(lock.shown())),
             (checked, Some(_), _) | (checked, None, None) => checked,
@@ -392,6 +412,15 @@ impl State {
         }
     }
 
+    /// Removes the lock, and remembers its ID.
+    fn free_lock(&mut self) {
+        let Some(lock) = self.lock.take() else { return };
+        self.freed_locks.retain(|freed| *freed != lock.id);
+        self.freed_locks.push(lock.id);
+        let surplus = self.freed_locks.len().saturating_sub(MAX_FREED_LOCKS);
+        self.freed_locks.drain(..surplus);
+    }
+
     fn remember_lineage(&mut self, lineage: String) {
         self.former_lineages.retain(|former| *former != lineage);
         self.former_lineages.push(lineage);
@@ -407,61 +436,6 @@ impl State {
             _ => Ok(()),
         }
     }
-}
-
-impl Lock {
-    /// What its holder sent, with the number of its lease. If that has ended: when, and whose it was.
-    pub(super) fn shown(&self) -> Value {
-        let mut info = self.info.clone();
-        if let (Some(fence), Some(info)) = (self.fence, info.as_object_mut()) {
-            info.insert("fence".to_owned(), fence.into());
-            if let Some((ended, holder)) = &self.ended {
-                info.insert("ended".to_owned(), ended.to_string().into());
-                info.insert("holder".to_owned(), holder.clone().into());
-            }
-        }
-        info
-    }
-}
-
-impl HeldLease {
-    pub(super) fn is_valid(&self, now: Timestamp) -> bool {
-        now < self.expires
-    }
-
-    fn extend(&mut self, expires: Timestamp, now: Timestamp) {
-        self.renewed = now;
-        // The clock of another replica may be behind.
-        self.expires = self.expires.max(expires);
-    }
-
-    /// Holder, machine, run and time, for people.
-    pub(super) fn described(&self) -> String {
-        let LeaseRequest { holder, host, run } = &self.request;
-        let run = run.as_ref().map(|run| format!(" for the run {run}")).unwrap_or_default();
-        let text = format!("{holder} on {host}{run}, renewed at {}", shown_time(self.renewed));
-        text.replace(char::is_control, " ")
-    }
-
-    /// In the form of a lock, as terraform shows the holder of one.
-    fn as_lock(&self) -> Value {
-        let LeaseRequest { holder, host, run } = &self.request;
-        json!({
-            "ID": format!("lease-{}", self.number),
-            "Operation": "the lease of the layer",
-            "Info": run.as_ref().map(|run| format!("run {run}")).unwrap_or_default(),
-            "Who": format!("{holder}@{host}"),
-            "Version": "",
-            "Created": shown_time(self.acquired),
-            "Path": "",
-        })
-    }
-}
-
-/// To the second.
-fn shown_time(time: Timestamp) -> String {
-    let second = Timestamp::from_second(time.as_second()).unwrap_or(time);
-    second.to_string()
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ pub(in crate::store) struct Credential {
 pub(in crate::store) struct FormerLease {
     pub(super) number: u64,
     pub(super) caller: Option<String>,
+    pub(super) run: Option<String>,
     pub(super) renewed: Timestamp,
     pub(super) credential: Credential,
 }

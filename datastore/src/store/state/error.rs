@@ -30,12 +30,17 @@ pub enum StateError {
         /// What its holder sent about it.
         info: Value,
     },
-    /// The lock cannot be removed without its ID while its holder's lease is valid.
+    /// Only the holder removes a lock while its lease is valid, or an operator by the ID.
     #[error(
-        "the lock was taken under the lease {0}, which is still valid: end that run, or remove the lock by its ID with \
-         `datastore state unlock --id ID`"
+        "the lock was taken under the lease {number}, which is still valid: {holder}. End that run, or remove the lock by its \
+         ID with `datastore state unlock --id ID`"
     )]
-    HolderAlive(u64),
+    HolderAlive {
+        /// The number of the lease.
+        number: u64,
+        /// Who holds it.
+        holder: String,
+    },
     /// The written document belongs to another history than the state.
     #[error(
         "the state has the lineage {stored}, and the written document {written}: they do not describe the same objects. To \

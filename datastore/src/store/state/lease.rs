@@ -10,7 +10,8 @@ use jiff::Timestamp;
 use crate::store::error::backend_error;
 use crate::store::handle::Store;
 use crate::store::state::LayerKey;
-use crate::store::state::control::{Control, HeldLease};
+use crate::store::state::control::Control;
+use crate::store::state::control::held::HeldLease;
 use crate::store::state::credential::{
     CREDENTIAL_TTL, Credential, CredentialHolder, FormerLease, MAX_FORMER,
 };
@@ -137,8 +138,9 @@ impl Control {
         self.mark_locks(&lease, lease.expires);
         if let Some(credential) = &lease.credential {
             let HeldLease { number, renewed, .. } = lease;
-            let (caller, credential) = (lease.caller.clone(), credential.clone());
-            self.former.push(FormerLease { number, caller, renewed, credential });
+            let (caller, run) = (lease.caller.clone(), lease.request.run.clone());
+            let credential = credential.clone();
+            self.former.push(FormerLease { number, caller, run, renewed, credential });
             self.former.drain(..self.former.len().saturating_sub(MAX_FORMER));
         }
         Some(lease)

@@ -9,7 +9,7 @@ use futures::{TryStreamExt as _, stream};
 
 use crate::store::handle::Store;
 use crate::store::key::Key;
-use crate::store::state::control::Claims;
+use crate::store::state::control::held::Claims;
 use crate::store::state::document::{InvalidState, MAX_SERIAL, serial_range};
 use crate::store::state::error::StateError;
 use crate::store::state::write::{Announced, Body, Origin};

@@ -12,7 +12,8 @@ use crate::store::error::{BoxError, StoreError, backend_error};
 use crate::store::handle::Store;
 use crate::store::key::{Key, parse, random};
 use crate::store::state::LayerKey;
-use crate::store::state::control::{Claims, Lock, Order, State};
+use crate::store::state::control::held::{Claims, Lock};
+use crate::store::state::control::{Order, State};
 use crate::store::state::document::{InvalidState, StateDocument, inspected};
 use crate::store::state::error::StateError;
 use crate::store::state::paths::hash_path;
@@ -75,6 +76,9 @@ impl Store {
     ) -> Result<(), StateError> {
         self.check_states_allowed().await?;
         let mut control = self.created_control(&key.into()).await?;
+        // The tool itself names no run.
+        let run = origin.run.or_else(|| control.run_of(key.workspace.as_ref(), claims));
+        let origin = Origin { run, ..origin };
         let present = control.states.remove(key.workspace.as_ref()).and_then(|state| state.version);
         let stored = self.store_version(key, origin, announced, body);
         // The description of the present version is needed as well: both take about as long.
@@ -288,14 +292,22 @@ impl Store {
         .await
     }
 
-    /// Removes the lock with this ID; without an ID any lock whose holder's lease is not valid.
-    pub async fn unlock_state(&self, key: &StateKey, id: Option<&str>) -> Result<(), StateError> {
+    /// Removes the lock with this ID for a caller; without claims for an operator.
+    pub async fn unlock_state(
+        &self,
+        key: &StateKey,
+        id: &str,
+        claims: Option<&Claims>,
+    ) -> Result<(), StateError> {
         let workspace = key.workspace.as_ref();
-        self.change_control(&key.into(), |control, now| match id {
-            Some(id) => control.unlock(workspace, id),
-            None => control.force_unlock(workspace, now),
-        })
-        .await
+        self.change_control(&key.into(), |control, now| control.unlock(workspace, id, claims, now))
+            .await
+    }
+
+    /// Removes any lock whose holder's lease is not valid.
+    pub async fn force_unlock_state(&self, key: &StateKey) -> Result<(), StateError> {
+        let workspace = key.workspace.as_ref();
+        self.change_control(&key.into(), |control, now| control.force_unlock(workspace, now)).await
     }
 
     /// What is recorded about the tool of a layer.

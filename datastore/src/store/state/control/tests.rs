@@ -5,7 +5,11 @@ use datastore_api::state::StateKind;
 use jiff::SignedDuration;
 use proptest::prelude::*;
 
+use datastore_api::state::LeaseRequest;
+use serde_json::json;
+
 use super::*;
+use crate::store::state::credential::Credential;
 
 const W: &str = "default";
 const TTL: i64 = 300;
@@ -194,7 +198,8 @@ impl World {
                 self.clients[client].locks |= self.control.lock(W, lock, &claims, now).is_ok();
             }
             Op::Unlock(client) => {
-                self.control.unlock(W, &format!("c{client}")).ok();
+                let claims = self.claims(client);
+                self.control.unlock(W, &format!("c{client}"), Some(&claims), now).ok();
                 self.clients[client].locks = false;
             }
             Op::ForceUnlock => {
