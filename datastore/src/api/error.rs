@@ -4,19 +4,22 @@
 //! are problem documents (`application/problem+json`, RFC 9457).
 
 use axum::Json;
-use axum::http::header::{CONTENT_RANGE, CONTENT_TYPE, RETRY_AFTER};
-use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::http::header::{ALLOW, CONTENT_RANGE, CONTENT_TYPE, RETRY_AFTER};
+use axum::http::{HeaderName, HeaderValue, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use datastore_api::chain;
 use datastore_api::digest::InvalidSha256;
 use serde_json::json;
 
-use crate::api::route::Route;
+use crate::api::route::{Route, is_like_state};
 use crate::observe::context::RequestContext;
 use crate::observe::refusal::Refusal;
 use crate::store::{StateError, StoreError, reason};
 use crate::transport::admission::Busy;
 use crate::transport::upload_body::{TooLarge, TooSlow};
+
+/// The methods of the address of a state.
+const STATE_METHODS: &str = "GET, HEAD, POST, DELETE, LOCK, UNLOCK";
 
 /// An error, and the route that decides about its text.
 #[derive(Debug)]
@@ -34,8 +37,19 @@ pub(crate) enum Cause {
     Parameter { parameter: &'static str, reason: String },
     #[error("header `Repr-Digest`: {0}")]
     ReprDigest(#[from] InvalidSha256),
-    #[error("a PUT with {0} is not supported")]
+    #[error("the part {part} of the address: {reason}")]
+    AddressPart { part: String, reason: String },
+    #[error(
+        "this is no address of a state: expected /api/state/NAMESPACE/LAYER or /api/state/NAMESPACE/LAYER/WORKSPACE, without \
+         another `/`"
+    )]
+    Address,
+    #[error("the address of a state has no such method: expected one of {methods}", methods = STATE_METHODS)]
+    Method,
+    #[error("an upload with {0} is not supported")]
     Header(&'static str),
+    #[error("header `Content-MD5`: expected the MD5 digest of the body, in Base64")]
+    Md5,
     #[error("If-Match precondition failed")]
     NoMatch,
     #[error("the range begins past the end: there are {size} bytes")]
@@ -81,6 +95,9 @@ impl ApiError {
         match &self.cause {
             Cause::Missing(_) => StatusCode::BAD_REQUEST,
             Cause::Parameter { .. } => StatusCode::BAD_REQUEST,
+            Cause::AddressPart { .. } | Cause::Address => StatusCode::BAD_REQUEST,
+            Cause::Method => StatusCode::METHOD_NOT_ALLOWED,
+            Cause::Md5 => StatusCode::BAD_REQUEST,
             Cause::ReprDigest(_) => StatusCode::BAD_REQUEST,
             Cause::Header(_) => StatusCode::BAD_REQUEST,
             Cause::NoMatch => StatusCode::PRECONDITION_FAILED,
@@ -208,6 +225,9 @@ impl IntoResponse for ApiError {
         if let Cause::Range { size } = self.cause {
             headers.insert(CONTENT_RANGE, value(&format!("bytes */{size}")));
         }
+        if status == StatusCode::METHOD_NOT_ALLOWED {
+            headers.insert(ALLOW, HeaderValue::from_static(STATE_METHODS));
+        }
         if status == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("5"));
         }
@@ -300,6 +320,19 @@ fn locked(info: &serde_json::Value, text: &str) -> Response {
 pub(crate) async fn not_found() -> Response {
     let json = [(CONTENT_TYPE, "application/json")];
     (StatusCode::NOT_FOUND, json, "{\"message\":\"Not Found\"}\n").into_response()
+}
+
+/// The answer for an unknown path. Terraform takes 404 for an empty state, so a wrong address of a state is an error.
+pub(crate) async fn unknown_path(uri: Uri) -> Response {
+    if is_like_state(uri.path()) {
+        return Route::GetState.error()(Cause::Address).into_response();
+    }
+    not_found().await
+}
+
+/// The answer for a method that the address of a state does not have.
+pub(crate) fn wrong_state_method() -> Response {
+    Route::GetState.error()(Cause::Method).into_response()
 }
 
 /// A plain text answer as Burrito sends it.

@@ -27,7 +27,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::api::body::SmallBody;
-use crate::api::error::{ApiError, not_found};
+use crate::api::error::{ApiError, wrong_state_method};
 use crate::api::params::{FromParams, ParamSpec, Params, Query};
 use crate::api::route::{Route, STATE_IN_WORKSPACE};
 use crate::api::transfer::{ReadRequest, Upload};
@@ -113,7 +113,7 @@ impl<S: Clone + Send + Sync + 'static> Api<S> {
             {
                 "LOCK" => locks.clone().call(request, state).await,
                 "UNLOCK" => unlocks.clone().call(request, state).await,
-                _ => not_found().await,
+                _ => wrong_state_method(),
             };
             self.router = self.router.route(path, MethodRouter::new().fallback(either));
             self.describe::<L, T>(path, "x-lock", lock.1);

@@ -117,7 +117,7 @@ impl<S: Sync, T: FromParams> FromRequestParts<S> for Query<T> {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
-        let refused = |cause: Cause| T::ROUTE.error()(cause);
+        let refused = |cause: Cause| T::ROUTE.error()(of_address(T::ROUTE, cause));
         // Every request has a caller here, unless a route was added without authentication.
         let no_caller = || refused(Cause::Forbidden("this route has no caller".to_owned()));
         let context = parts.extensions.get::<RequestContext>().ok_or_else(no_caller)?;
@@ -127,6 +127,17 @@ impl<S: Sync, T: FromParams> FromRequestParts<S> for Query<T> {
             return Err(refused(Cause::Forbidden(caller.denial(query.access()))));
         }
         Ok(Self(query))
+    }
+}
+
+/// Names a part of the path by its place in the address.
+fn of_address(route: Route, cause: Cause) -> Cause {
+    match cause {
+        Cause::Parameter { parameter, reason } if route.has_in_path(parameter) => {
+            Cause::AddressPart { part: parameter.to_uppercase(), reason }
+        }
+        Cause::Missing(parameter) if route.has_in_path(parameter) => Cause::Address,
+        cause => cause,
     }
 }
 

@@ -134,6 +134,12 @@ impl Route {
         )
     }
 
+    /// Whether a parameter is a part of its path.
+    pub(crate) fn has_in_path(self, parameter: &str) -> bool {
+        self.path().contains(&format!("{{{parameter}}}"))
+            || self.is_state() && parameter == "workspace"
+    }
+
     /// Whether the credential of a lease is accepted: for its state, for the versions of that state, and to renew it.
     pub(crate) fn takes_credential(self) -> bool {
         self.is_state() || matches!(self, Self::States | Self::RenewLease)
@@ -294,6 +300,13 @@ impl Route {
     }
 }
 
+/// Whether a path begins like the address of a state, however it is spelled.
+pub(crate) fn is_like_state(path: &str) -> bool {
+    let path = percent_decode_str(path).decode_utf8_lossy().to_lowercase();
+    let mut parts = path.split('/').filter(|part| !matches!(*part, "" | "."));
+    parts.next() == Some("api") && matches!(parts.next(), Some("state" | "states"))
+}
+
 /// A method of `WebDAV`, which `http` has no constant for.
 fn custom(name: &[u8]) -> Method {
     Method::from_bytes(name).unwrap_or_default()
@@ -353,6 +366,28 @@ mod tests {
             "/api/tools/a",
         ] {
             assert_eq!(Route::of(&Method::GET, path), Route::Unknown, "{path}");
+        }
+    }
+
+    #[test]
+    fn wrong_addresses_of_states_are_recognized() {
+        for path in [
+            "/api/state",
+            "/api/state/a",
+            "/api/state/a/b/",
+            "/api/state/a/b/c/d",
+            "/api/State/a/b",
+            "/api//state/a/b",
+            "//api/state/a/b",
+            "/api/state%2Fa%2Fb",
+            "/api%2fstate/a/b",
+            "/api/./state/a/b",
+            "/api/states/a/b",
+        ] {
+            assert!(is_like_state(path), "{path}");
+        }
+        for path in ["/", "/api", "/api/stat/a/b", "/api/plans/state", "/state/a/b"] {
+            assert!(!is_like_state(path), "{path}");
         }
     }
 

@@ -10,7 +10,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::error::{ApiError, Cause, not_found, plain};
+use crate::api::error::{ApiError, Cause, not_found, plain, unknown_path};
 use crate::api::handlers::{
     applied, artifacts, bundles, encrypt, leases, logs, plans, runs, state, states,
 };
@@ -137,7 +137,7 @@ pub(super) fn router(app: App) -> Router {
         .route(Route::Readyz.path(), get(readyz))
         .route(Route::Metrics.path(), get(metrics::metrics))
         .route(Route::OpenApi.path(), get(async || json(document)))
-        .fallback(not_found)
+        .fallback(unknown_path)
         .method_not_allowed_fallback(not_found)
         .with_state(Shared(Arc::new(app)))
 }

@@ -193,3 +193,45 @@ async fn a_state_is_deleted_and_undeleted_and_begins_a_new_generation() {
         assert_eq!(of(&datastore, "DELETE", &format!("{STATE}?ID=one"), "").await.status, 200);
     }
 }
+
+#[tokio::test]
+async fn a_wrong_address_of_a_state_is_never_a_missing_state() {
+    let datastore = TestDatastore::memory().await;
+    for rest in [
+        "state",
+        "state/team-a",
+        "state/team-a/network/",
+        "state/team-a/network/blue/x",
+        "state//team-a/network",
+        "/state/team-a/network",
+        "State/team-a/network",
+        "state/team-a%2Fnetwork",
+        "state%2Fteam-a%2Fnetwork",
+        "states/team-a/network",
+    ] {
+        for method in ["GET", "HEAD", "POST", "DELETE", "LOCK", "UNLOCK"] {
+            let answer = of(&datastore, method, rest, &document("l", 1, "a")).await;
+            assert_eq!(answer.status, 400, "{method} {rest}: {answer:?}");
+            let expected = "/api/state/NAMESPACE/LAYER";
+            assert!(method == "HEAD" || answer.text().contains(expected), "{rest}: {answer:?}");
+        }
+    }
+    for method in ["PUT", "PATCH", "COPY"] {
+        let answer = of(&datastore, method, STATE, "").await;
+        let allowed = answer.header("allow");
+        assert_eq!((answer.status, allowed), (405, Some("GET, HEAD, POST, DELETE, LOCK, UNLOCK")));
+    }
+    for (rest, text) in [
+        ("state/team-a/..%2F", "the part LAYER of the address"),
+        ("state/team-a/network/%2e%2e%2f", "the part WORKSPACE of the address"),
+        ("leases/team-a/a%2Fb", "the part LAYER of the address"),
+        ("state/team-a/network?fence=abc", "`fence`"),
+    ] {
+        let method = if rest.contains("fence") { "LOCK" } else { "GET" };
+        let answer = of(&datastore, method, rest, &document("l", 1, "a")).await;
+        assert!(answer.status == 400 && answer.text().contains(text), "{rest}: {answer:?}");
+    }
+    let malformed = request(&datastore, Method::POST, STATE).header("content-md5", "x");
+    let malformed = send(malformed.body(document("l", 1, "a"))).await;
+    assert!(malformed.text().contains("Base64") && !malformed.text().contains("PUT"));
+}

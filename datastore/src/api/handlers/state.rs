@@ -179,9 +179,7 @@ pub(crate) fn announced(headers: &HeaderMap) -> Result<Announced, Cause> {
     }
     let md5 = headers.get(CONTENT_MD5).map(|value| {
         let decoded = BASE64_STANDARD.decode(value.as_bytes()).ok();
-        decoded
-            .and_then(|md5| md5.try_into().ok())
-            .ok_or(Cause::Header("a `Content-MD5` that is none"))
+        decoded.and_then(|md5| md5.try_into().ok()).ok_or(Cause::Md5)
     });
     Ok(Announced { sha256: conditions.sha256, md5: md5.transpose()? })
 }
