@@ -288,9 +288,10 @@ fn state_status(error: &StateError) -> StatusCode {
         StateError::NoState(_) => StatusCode::NOT_FOUND,
         StateError::Document(_) => StatusCode::BAD_REQUEST,
         StateError::NotConditional => StatusCode::NOT_IMPLEMENTED,
-        StateError::Elsewhere(_) | StateError::Contention | StateError::NoMemory { .. } => {
-            StatusCode::SERVICE_UNAVAILABLE
-        }
+        StateError::Elsewhere(_)
+        | StateError::LockFileLost
+        | StateError::Contention
+        | StateError::NoMemory { .. } => StatusCode::SERVICE_UNAVAILABLE,
         StateError::Damaged(_) | StateError::Store(_) => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }

@@ -177,6 +177,7 @@ fn state_code(error: &StateError) -> u8 {
         | StateError::Store(StoreError::NotFound | StoreError::Corrupt(_)) => 9,
         StateError::NotConditional
         | StateError::Elsewhere(_)
+        | StateError::LockFileLost
         | StateError::Contention
         | StateError::NoMemory { .. }
         | StateError::Store(_) => 10,

@@ -4,15 +4,15 @@ use datastore::store::{Storage, Store};
 use datastore_api::Sha256;
 use support::TestDatastore;
 
-use super::documents::{STATE, document, lock, of, post, unlock, versions};
-use super::program::{Place, Way, done, ended};
+use super::documents::{STATE, document, lock, lock_info, of, post, unlock, versions};
+use super::program::{Ended, Place, Way, done, ended, send};
 use crate::http::files;
 use crate::program::process::program;
 
 const KEY: &str = "team-a/network";
 const CONTROL: &str = ".plancha/states/team-a/network/control";
 
-fn verify(place: &Place) -> super::program::Ended {
+fn verify(place: &Place) -> Ended {
     ended(&mut program(&["verify", "--storage", &place.storage]), "")
 }
 
@@ -46,7 +46,7 @@ async fn a_layer_with_anything_but_a_control_object_has_lost_it() {
         {
             let datastore = place.serve(&[]);
             let body = document("l", 1, "a");
-            assert_eq!(super::program::send(&datastore, method, rest, body).await, 200);
+            assert_eq!(send(&datastore, method, rest, body).await, 200);
         }
         assert_eq!(verify(&place).code, 0);
         // The directory was restored without the datastore's own objects.
@@ -63,7 +63,7 @@ async fn a_layer_with_anything_but_a_control_object_has_lost_it() {
         let datastore = place.serve(&[]);
         for (method, rest) in [("GET", STATE), ("POST", STATE), ("PUT", snapshot)] {
             let body = document("l", 2, "b");
-            let status = super::program::send(&datastore, method, rest, body).await;
+            let status = send(&datastore, method, rest, body).await;
             assert_eq!(status, 500, "{method} {rest}");
         }
     }
@@ -107,4 +107,21 @@ fn the_hints_of_verify_are_those_of_the_objects_that_it_names() {
     assert_eq!(verified.code, 9, "{verified:?}");
     assert!(!verified.message.contains(".plancha/sha256/"), "{verified:?}");
     assert!(!verified.message.contains("--accept"), "{verified:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_whose_lock_file_was_removed_serves_no_states_any_more() {
+    let place = Place::directory();
+    let datastore = place.serve(&[]);
+    assert_eq!(send(&datastore, "POST", STATE, document("l", 1, "a")).await, 200);
+    std::fs::remove_file(place.root().join(".plancha/states.lock")).unwrap();
+    let other = place.serve(&[]);
+    assert_eq!(send(&other, "POST", STATE, document("l", 2, "b")).await, 200);
+    for _ in 0..2 {
+        assert_eq!(send(&datastore, "POST", STATE, document("l", 3, "c")).await, 503);
+    }
+    for (method, body) in [("LOCK", lock_info("x")), ("GET", String::new())] {
+        assert_eq!(send(&datastore, method, STATE, body).await, 503, "{method}");
+    }
+    assert_eq!(send(&other, "POST", STATE, document("l", 3, "b")).await, 200);
 }

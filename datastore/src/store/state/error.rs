@@ -121,6 +121,12 @@ pub enum StateError {
     /// Another process serves the states of this directory.
     #[error("another process serves the states of this directory{0}")]
     Elsewhere(&'static str),
+    /// The file that this process has locked is not that of the directory any more.
+    #[error(
+        "another process may serve the states of this directory: the file .plancha/states.lock was removed or replaced while \
+         this process had locked it. End the other process, and restart this one"
+    )]
+    LockFileLost,
     /// Others replaced the control object again and again.
     #[error("too many writers at once; try again")]
     Contention,

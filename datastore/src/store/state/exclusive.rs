@@ -1,10 +1,11 @@
 //! Who may keep states in a storage: any number of replicas where it can replace one version of an object, and one process
 //! elsewhere. Over a directory that process holds a lock, so that a second one is noticed.
 
-use std::fs::{DirBuilder, File, TryLockError};
+use std::fs::{DirBuilder, File, Metadata, TryLockError};
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use object_store::path::Path;
 
@@ -82,6 +83,30 @@ impl Store {
         }
     }
 
+    /// Checks before a change that the file whose lock this process holds is still that of the directory. Otherwise a second
+    /// process may have locked another file there, and this one changes nothing any more.
+    pub(super) async fn check_lock_file(&self) -> Result<(), StateError> {
+        let (Some(disk), Some(_)) = (&self.disk, self.directory_lock.file.get()) else {
+            return Ok(());
+        };
+        let held = Arc::clone(&self.directory_lock.file);
+        let check = move |root: &std::path::Path| {
+            let Some(held) = held.get() else { return Ok(true) };
+            match std::fs::symlink_metadata(root.join(LOCK_FILE)) {
+                Ok(found) => Ok(is_same(&held.metadata()?, &found)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+                Err(error) => Err(error),
+            }
+        };
+        let checked = disk.run_job("stat", STAT_TIMEOUT, &Path::from(LOCK_FILE), check).await;
+        if checked.map_err(backend_error)? {
+            return Ok(());
+        }
+        self.directory_lock.is_lost.store(true, Ordering::Relaxed);
+        tracing::error!("{}", StateError::LockFileLost);
+        Err(StateError::LockFileLost)
+    }
+
     async fn lock_directory(&self, disk: &Disk) -> Result<(), StateError> {
         let lock = async || match try_lock(disk).await? {
             Tried::Locked(file) => Ok(file),
@@ -90,7 +115,10 @@ impl Store {
             )),
             Tried::NoLocks(error) => Err(backend_error(error).into()),
         };
-        match self.directory_lock.0.get_or_try_init(lock).await {
+        if self.directory_lock.is_lost.load(Ordering::Relaxed) {
+            return Err(StateError::LockFileLost);
+        }
+        match self.directory_lock.file.get_or_try_init(lock).await {
             Ok(_) => Ok(()),
             // The operator answers for it.
             Err(StateError::Store(_)) if self.states.single_replica => Ok(()),
@@ -105,6 +133,11 @@ impl Store {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Whether two files are one.
+fn is_same(held: &Metadata, found: &Metadata) -> bool {
+    (held.dev(), held.ino()) == (found.dev(), found.ino())
 }
 
 async fn try_lock(disk: &Disk) -> Result<Tried, StateError> {

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tokio::sync::OnceCell;
@@ -34,4 +35,9 @@ impl Default for StateSettings {
 
 /// The lock of a directory, once it is held. It is released with the last clone.
 #[derive(Clone, Debug, Default)]
-pub(in crate::store) struct DirectoryLock(pub(super) Arc<OnceCell<File>>);
+pub(in crate::store) struct DirectoryLock {
+    /// The locked file.
+    pub(super) file: Arc<OnceCell<File>>,
+    /// Whether that was not the file of the directory any more, once.
+    pub(super) is_lost: Arc<AtomicBool>,
+}

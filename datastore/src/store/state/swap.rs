@@ -58,6 +58,7 @@ impl Store {
         if self.states.read_only {
             return Err(backend_error("this process only reads states").into());
         }
+        self.check_lock_file().await?;
         let path = layer.control_path()?;
         // Writers of this process wait for each other instead of replacing in vain.
         let _key_lock = self.key_lock(&path).await;
@@ -157,6 +158,7 @@ impl Store {
     /// What the control object of a layer says, which is created first if the layer has none. Only then may the first document
     /// of the layer be stored: from then on, the loss of the control object is noticed.
     pub(super) async fn created_control(&self, layer: &LayerKey) -> Result<Control, StateError> {
+        self.check_lock_file().await?;
         let path = layer.control_path()?;
         let _key_lock = self.key_lock(&path).await;
         let (control, found) = self.read_control(&path).await?;
