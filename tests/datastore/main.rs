@@ -52,6 +52,7 @@ mod storage {
 
 /// States of terraform: the backend `http`, versions, locks and leases.
 mod state {
+    mod absent;
     mod backend;
     mod commands;
     mod damage;

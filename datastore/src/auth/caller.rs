@@ -100,7 +100,15 @@ impl Caller {
     /// The text of a 403: the missing permission, and the file in which a rule can grant it.
     pub(crate) fn denial(&self, access: Access) -> String {
         let Access { namespace, kind, verb } = access;
-        let (name, verb, rules) = (&self.name, verb.name(), self.rules_setting());
+        let verb_name = if verb == Verb::Admin { "administer" } else { verb.name() };
+        if let (Rights::OneState(_) | Rights::OneLease, Some(kind)) = (&self.rights, kind) {
+            return format!(
+                "{} may not {verb_name} `{kind}` in the namespace `{namespace}`: the credential of a lease only reads, writes \
+                 and locks its state; use a token that may",
+                self.name
+            );
+        }
+        let (name, verb, rules) = (&self.name, verb_name, self.rules_setting());
         let (what, rule) = match kind {
             Some(kind) => (format!("`{kind}`"), "a rule".to_owned()),
             // A listing needs no certain kind, and bundles are not listed.

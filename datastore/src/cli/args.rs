@@ -170,7 +170,8 @@ Examples:
   datastore verify layers/default/network/
   datastore verify --accept layers/default/network/r1/0/run.log
 
-Use --accept after you have checked the content of a changed object.
+Use --accept after you have checked the content of a changed object. Documents of states are not accepted: make an intact \
+version the state with `datastore state restore`.
 
 Exit codes:
   8   no key has this prefix
@@ -264,7 +265,7 @@ pub(crate) struct Gc {
     pub(crate) keep_states: Option<usize>,
 
     /// Delete artifacts of a kind that are older. Kinds: bin, json, pretty, short, log, bundle,
-    /// artifact, workspace, state. Durations: 12h, 30d. Repeatable [default: no limit]
+    /// artifact, workspace, state, lease. Durations: 12h, 30d. Repeatable [default: no limit]
     #[arg(long, value_name = "KIND=DURATION")]
     pub(crate) max_age: Vec<String>,
 

@@ -32,6 +32,17 @@ pub enum CommandError {
     /// There is no such state.
     #[error("there is no state {0}\nhint: list the states of a storage with `datastore state ls`")]
     NoState(String),
+    /// A state has refused writes only.
+    #[error(
+        "the state {0} has no version, only refused writes\nhint: `datastore state ls {0} --rejected` lists them"
+    )]
+    OnlyRejected(String),
+    /// A state is only locked, or its layer leased.
+    #[error(
+        "the state {0} has no version, but it is locked, or the lease of its layer is held\nhint: `datastore state show {0}` \
+         names the holder"
+    )]
+    OnlyHeld(String),
     /// The state has no such version.
     #[error(
         "the state {0} has no version {1}\nhint: list its versions with `datastore state ls {0}`, also with --rejected"
@@ -239,6 +250,7 @@ impl CommandError {
         match self {
             Self::NoStorage(_) | Self::NoKey(_) | Self::NoPrefix(_) => 8,
             Self::AcceptState(_) => 64,
+            Self::OnlyRejected(_) | Self::OnlyHeld(_) => 8,
             Self::NoState(_) | Self::NoVersion(..) | Self::File(_) => 8,
             Self::State(error) => state_code(error),
             Self::Datastore(error, conflict) => datastore_code(error, *conflict),

@@ -51,7 +51,11 @@ pub async fn state(order: StateOrder, out: &mut impl Write) -> Result<(), Comman
             writeln!(out, "restored {key} from the version {version}: {}", present(&head))?;
         }
         StateCommand::Unlock(key, id) => {
-            let is_locked = access.head(&key).await?.lock.is_some();
+            let head = access.head(&key).await?;
+            let is_locked = head.lock.is_some();
+            if is_absent(&head) && !is_locked {
+                return Err(CommandError::NoState(key.to_string()));
+            }
             access.unlock(&key, &id).await?;
             let done = if is_locked { "unlocked" } else { "there is no lock on" };
             writeln!(out, "{done} {key}")?;
@@ -127,7 +131,7 @@ async fn versions(
         }
     }
     if all.versions.is_empty() && is_absent(&all.head) && kind.is_none() {
-        return Err(CommandError::NoState(key.to_string()));
+        return Err(why_absent(access, key, &all.head).await?);
     }
     if as_json {
         return table::print_json(&json!(all), out);
@@ -140,6 +144,23 @@ async fn versions(
         writeln!(std::io::stderr(), "there are older ones: --limit N lists more than {limit}")?;
     }
     Ok(())
+}
+
+/// What there is of a state without a version.
+async fn why_absent(
+    access: &Access,
+    key: &StateKey,
+    head: &StateHead,
+) -> Result<CommandError, CommandError> {
+    let rejected = access.page(key, Some(StateKind::Rejected), 1, None).await?;
+    if !rejected.versions.is_empty() {
+        return Ok(CommandError::OnlyRejected(key.to_string()));
+    }
+    let lease = access.lease(key).await?.unwrap_or_default();
+    if head.lock.is_some() || lease.is_some_and(|lease| lease.valid) {
+        return Ok(CommandError::OnlyHeld(key.to_string()));
+    }
+    Ok(CommandError::NoState(key.to_string()))
 }
 
 fn is_absent(head: &StateHead) -> bool {
@@ -170,11 +191,12 @@ async fn show(
 ) -> Result<(), CommandError> {
     let head = access.head(key).await?;
     let tool = access.tool(key).await?;
-    if is_absent(&head) && head.lock.is_none() && tool.is_none() {
-        return Err(CommandError::NoState(key.to_string()));
-    }
     // The right to read states does not include that to read leases.
     let lease: Result<Option<Lease>, String> = access.lease(key).await?;
+    let is_leased = matches!(&lease, Ok(Some(lease)) if lease.valid);
+    if is_absent(&head) && head.lock.is_none() && tool.is_none() && !is_leased {
+        return Err(CommandError::NoState(key.to_string()));
+    }
     if as_json {
         let StateKey { namespace, layer, workspace } = key;
         let shown = json!({

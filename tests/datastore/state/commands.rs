@@ -24,7 +24,14 @@ async fn a_state_is_pushed_listed_shown_and_pulled() {
         let absent = place.state(&way, &["pull", KEY]);
         assert_eq!((absent.code, &*absent.out), (8, ""), "{absent:?}");
         assert!(absent.message.contains("there is no state team-a/network/default"), "{absent:?}");
-        for words in [&["ls", KEY][..], &["show", KEY], &["rm", KEY], &["undelete", KEY]] {
+        for words in [
+            &["ls", KEY][..],
+            &["show", KEY],
+            &["rm", KEY],
+            &["undelete", KEY],
+            &["unlock", KEY, "--id", "x"],
+            &["push", KEY, "/"],
+        ] {
             assert_eq!(place.state(&way, words).code, 8, "{words:?}");
         }
 

@@ -213,6 +213,7 @@ async fn a_credential_opens_one_state_until_its_lease_ends() {
         let answer = asked(method, rest, credential, "").await;
         assert_eq!(answer.status, status, "{method} {rest}: {answer:?}");
         assert!(!answer.text().contains(credential));
+        assert!(!answer.text().contains("PLANCHA_POLICY"), "{answer:?}");
     }
     let rest = format!("{LEASE}?id=a");
     // It outlives the token of the runner, which has to renew the lease.

@@ -150,7 +150,7 @@ pub(crate) struct Ls {
     pub(crate) rejected: bool,
 
     /// List at most N versions [default: 50]
-    #[arg(long, value_name = "N", requires = "key", value_parser = number)]
+    #[arg(long, value_name = "N", requires = "key", value_parser = limit)]
     pub(crate) limit: Option<usize>,
 
     /// List deleted states as well
@@ -259,6 +259,11 @@ pub(crate) struct Changed {
 
     #[command(flatten)]
     pub(crate) place: PlaceFlags,
+}
+
+fn limit(text: &str) -> Result<usize, &'static str> {
+    let limit = text.parse::<usize>().ok().filter(|limit| *limit > 0);
+    limit.ok_or("expected a number from 1, such as 20")
 }
 
 pub(super) fn number(text: &str) -> Result<usize, &'static str> {

@@ -376,12 +376,13 @@ fn backups(record: Option<ToolRecord>) -> HashMap<String, VersionId> {
 }
 
 fn why(expired: &Expired) -> String {
-    let (versions, since) = match expired.kind {
-        Some(StateKind::Snapshot) => ("snapshots", "is older than"),
-        Some(StateKind::Rejected) => ("refused writes", "is older than"),
-        Some(StateKind::Head) | None => ("versions", "was replaced before the last"),
+    let (version, versions, since) = match expired.kind {
+        Some(StateKind::Snapshot) => ("snapshot", "snapshots", "is older than"),
+        Some(StateKind::Rejected) => ("refused write", "refused writes", "is older than"),
+        Some(StateKind::Head) | None => ("version", "versions", "was replaced before the last"),
     };
     match expired.reason {
+        Reason::Count(1) => format!("it is not the last {version}"),
         Reason::Count(keep) => format!("it is not one of the last {keep} {versions}"),
         Reason::Age(age) => format!("it {since} {}", HumanDuration(age)),
         Reason::Unused => "an interrupted write has left it".to_owned(),

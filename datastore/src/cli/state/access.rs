@@ -1,6 +1,6 @@
 //! States in a storage, or in a datastore that serves them.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::PathBuf;
 
 use bytes::Bytes;
@@ -171,6 +171,12 @@ impl Access {
         file: Option<PathBuf>,
         force: bool,
     ) -> Result<(), CommandError> {
+        if let Some(path) = &file
+            && fs::metadata(path).await.is_ok_and(|found| found.is_dir())
+        {
+            let error = io::Error::from(io::ErrorKind::IsADirectory);
+            return Err(CommandError::File(error));
+        }
         match self {
             Self::Storage(store) => {
                 let reader: Box<dyn AsyncRead + Send + Unpin> = match file {

@@ -384,7 +384,7 @@ impl Control {
                 Ok(())
             }
             Some(state) if state.version.is_some() => Err(StateError::NotDeleted),
-            _ => Err(StateError::NoState("whose deletion could be undone")),
+            _ => Err(StateError::NoState("state whose deletion could be undone")),
         }
     }
 

@@ -55,7 +55,8 @@ pub enum StateError {
     /// The written document is not newer than the state.
     #[error(
         "the state has the serial {stored}, and the written document {written}, which must be higher: the writer began with \
-         an older state. To replace the state all the same: `datastore state push --force`"
+         an older state. Compare both first (`datastore state pull`, `datastore state ls`); only to replace the newer state all \
+         the same: `datastore state push --force`"
     )]
     Serial {
         /// Serial of the state.
@@ -98,7 +99,7 @@ pub enum StateError {
         given: String,
     },
     /// There is no state to work on.
-    #[error("there is no state {0}")]
+    #[error("there is no {0}")]
     NoState(&'static str),
     /// The state exists, so a deletion cannot be undone.
     #[error("the state is not deleted")]

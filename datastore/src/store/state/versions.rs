@@ -129,7 +129,7 @@ impl Store {
                 return Ok(version);
             }
         }
-        Err(StateError::NoState("version with this id"))
+        Err(StateError::NoState("version of the state with this id"))
     }
 
     /// Writes the description of a version.

@@ -54,7 +54,7 @@ impl Store {
     /// The version that readers of a state get; [`StateError::NoState`] only if there is certainly none.
     pub async fn present_state(&self, key: &StateKey) -> Result<StateVersion, StateError> {
         let head = self.state_head(key).await?;
-        head.version.ok_or(StateError::NoState("here"))
+        head.version.ok_or(StateError::NoState("state here"))
     }
 
     /// What is known of a state.
