@@ -136,14 +136,16 @@ impl Display for Damage {
                 },
             ),
             of(
-                self.missing,
-                "object is missing",
-                "objects are missing",
-                if self.missing > self.missing_states {
-                    "restore from a backup, or remove the records of lost files below .plancha/sha256/"
-                } else {
-                    ""
-                },
+                self.missing - self.missing_states,
+                "object is missing: its digest is recorded, and its file is gone",
+                "objects are missing: their digests are recorded, and their files are gone",
+                "restore from a backup, or remove the records below .plancha/sha256/",
+            ),
+            of(
+                self.missing_states,
+                "object of a state is missing",
+                "objects of states are missing",
+                "",
             ),
             of(
                 self.unread,
