@@ -109,24 +109,20 @@ impl Push {
     /// The words `run COMMANDS`, with the place where they run, for these pushes.
     fn steps(&self, pushes: &str) -> String {
         let unlock = self.unlock();
-        match &self.datastore {
-            Some(_) => format!("run {pushes}{unlock}"),
-            None => {
-                format!("{} run {} and then {pushes}{unlock}", self.place(), self.command("init"))
-            }
+        if self.datastore.is_some() {
+            return format!("run {pushes}{unlock}");
         }
+        format!("{} run {} and then {pushes}{unlock}", self.place(), self.command("init"))
     }
 
     /// The words `run COMMANDS` for all of these states, with the place behind them.
     fn run_all(&self, states: &Sorted<'_>) -> String {
         let pushes = self.all(states);
-        match &self.datastore {
-            Some(_) => self.steps(&pushes),
-            None => {
-                let (init, place) = (self.command("init"), self.place());
-                format!("run {init} and then {pushes} {place}{}", self.unlock())
-            }
+        if self.datastore.is_some() {
+            return self.steps(&pushes);
         }
+        let (init, place) = (self.command("init"), self.place());
+        format!("run {init} and then {pushes} {place}{}", self.unlock())
     }
 
     /// The command that writes a state to its backend.

@@ -179,7 +179,7 @@ impl Run<'_> {
     /// How commands name the state. The workspace is named if it is one of `TF_WORKSPACE`, or another than the default.
     fn state_name(&self) -> StateName {
         if let Some(name) = self.datastore_name() {
-            return StateName::Datastore(name);
+            return StateName::Datastore(Box::new(name));
         }
         let named = self.environment.tf_workspace.clone().filter(|name| !name.is_empty());
         let selected = || self.job.place.workspace.clone().filter(|name| name != DEFAULT_WORKSPACE);

@@ -12,7 +12,7 @@ pub(crate) enum StateName {
     Selected,
     /// That of this workspace.
     Workspace(String),
-    Datastore(DatastoreName),
+    Datastore(Box<DatastoreName>),
 }
 
 /// A state in the datastore, which the commands of the tool do not reach outside of a run.
