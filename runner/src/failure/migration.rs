@@ -29,20 +29,24 @@ fn next(error: &MigrationError) -> &'static str {
         MigrationError::RemoteRuns(_) => {
             "choose tofu where the runs are configured, or use another backend"
         }
+        MigrationError::Encryption => {
+            "migrate without it, and let tofu encrypt the state after that"
+        }
+        MigrationError::PartialPlan(_) => "nothing was changed; remove it from the variable",
         MigrationError::DataDir => "unset TF_DATA_DIR, or set it to a relative path",
         MigrationError::Checkout(_) => {
             "migrate in a directory that stays, or keep the state in a backend or in the datastore (--state datastore)"
         }
         MigrationError::Changes { .. } => {
             "apply them first, so that a plan finds no changes, and migrate then; what only one of the tools plans must be changed in \
-             the code"
+             the code; an unfinished migration ends with --rollback"
         }
         MigrationError::Older { .. } => "migrate to that version or to a newer one",
         MigrationError::Backup { .. } => {
             "nothing was changed; run again, and check the datastore with `datastore verify`"
         }
         MigrationError::Written { .. } => {
-            "compare the state with its copy in the datastore (`datastore state pull`); `runner migrate --rollback` restores that"
+            "compare the state with its copy, the newest snapshot in `datastore state ls`"
         }
         MigrationError::NothingToRollBack(_) => {
             "`datastore state show` names the migration of a layer and a workspace"

@@ -111,6 +111,7 @@ impl Run<'_> {
         // Held until the apply is recorded.
         let mut locks = self.lock_run(from, &code.workspace).await?;
         self.take_lease().await?;
+        self.check_layer_tool_again(&code.installed).await?;
         self.read_state_in_again()?;
         let mut prepared = self.initialize(code).await?;
         let surroundings = self.surroundings(&prepared).await?;

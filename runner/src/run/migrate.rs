@@ -16,11 +16,14 @@ mod state;
 mod version_paths;
 
 use std::cmp::Ordering;
+use std::ffi::OsStr;
 
 use datastore_api::chain;
 use datastore_api::state::{LayerTool, Migration, StateBackup};
 use jiff::Timestamp;
+use secrecy::ExposeSecret;
 
+use crate::cli::Environment;
 use crate::order::job::Migrate;
 use crate::release::Installed;
 use crate::report::{MigrationReport, MigrationResult, StateReport};
@@ -32,7 +35,11 @@ use crate::run::migrate::state::StatePlace;
 use crate::run::migrate::version_paths::VersionPaths;
 use crate::run::prepare::Prepared;
 use crate::run::{Run, open_artifacts};
+use crate::tool::declared_backend::declares_encryption;
 use crate::version::ToolName;
+
+/// Arguments of a plan that a migration must not have.
+pub(crate) const PARTIAL: [&str; 4] = ["-target", "-replace", "-refresh", "-destroy"];
 
 /// The tools of a migration.
 struct Tools {
@@ -76,6 +83,14 @@ impl Run<'_> {
         if code.terragrunt.is_some() {
             return Err(MigrationError::Terragrunt.into());
         }
+        if migrate.to.is_some()
+            && (self.environment.encrypts || declares_encryption(&code.workspace.dir)?)
+        {
+            return Err(MigrationError::Encryption.into());
+        }
+        if let Some(argument) = partial_plan(self.environment) {
+            return Err(MigrationError::PartialPlan(argument).into());
+        }
         if let Some(workspace) = &self.job.place.workspace
             && self.job.state.is_none()
         {
@@ -104,6 +119,7 @@ impl Run<'_> {
         let tools = Tools { old: code.installed.clone(), new };
         self.name_tools(layer_tool(&tools.old), layer_tool(&tools.new));
         if self.is_migrated(&tools.new)? {
+            self.forget_backend(&code);
             return Ok(MigrationResult::Already);
         }
         paths.check(&tools.old.version, &tools.new.version)?;
@@ -117,9 +133,9 @@ impl Run<'_> {
         self.use_backend(&mut prepared).await?;
         let place = self.place_state(&mut prepared).await?;
         if let Some(migration) = unfinished {
-            let found =
-                self.read_migrated_state(&prepared, &place, &self.scratch.join("state")).await?;
-            if written_by(&found, &migration) {
+            let file = self.scratch.join("state");
+            let found = self.read_migrated_state(&prepared, &place, &file).await?;
+            if self.is_of_migration(&found, &file, &migration).await? {
                 tracing::info!(
                     "an interrupted migration has written the state: it goes on from there"
                 );
@@ -232,9 +248,9 @@ impl Run<'_> {
     ) -> Result<(), RunError> {
         let tool = self.tool_name();
         if migration.backup.is_some() {
-            let found =
-                self.read_migrated_state(prepared, place, &self.scratch.join("written")).await?;
-            if !written_by(&found, &migration) {
+            let file = self.scratch.join("written");
+            let found = self.read_migrated_state(prepared, place, &file).await?;
+            if !self.is_of_migration(&found, &file, &migration).await? {
                 let reason = format!("it has {}", named(&found));
                 return Err(MigrationError::Written { tool, reason }.into());
             }
@@ -286,22 +302,29 @@ impl Run<'_> {
     }
 }
 
+/// An argument in a variable by which a plan is not that of the whole code, or does not look for changes outside of the tool.
+fn partial_plan(environment: &Environment) -> Option<&'static str> {
+    let of_plan = ["TF_CLI_ARGS", "TF_CLI_ARGS_plan"].into_iter();
+    let values = of_plan.filter_map(|name| environment.inputs.get(OsStr::new(name)));
+    let values = values.map(ExposeSecret::expose_secret).collect::<Vec<_>>();
+    PARTIAL.into_iter().find(|argument| {
+        values.iter().any(|value| memchr::memmem::find(value, argument.as_bytes()).is_some())
+    })
+}
+
 /// Whether a state is the one that was copied, and nothing was written since.
 fn is_copied(state: &StateReport, backup: Option<&StateBackup>) -> bool {
     let expected = backup.map(|backup| (&backup.lineage, backup.serial));
     state.lineage.as_ref().zip(state.serial) == expected
 }
 
-/// Whether a state is the one that the migration has written. Until its serial is recorded, it is the next one, or the one after
-/// that: in a remote backend the tools raise the serial of a state that they push.
+/// Whether the serial of a state is one that the migration has written: the recorded one, or any later one until it is
+/// recorded. Its contents are compared as well.
 fn written_by(state: &StateReport, Migration { backup, written, .. }: &Migration) -> bool {
     let (Some(backup), Some(serial)) = (backup, state.serial) else {
         return backup.is_none() && !state.exists();
     };
-    let is_expected = match written {
-        Some(written) => serial == *written,
-        None => [backup.serial + 1, backup.serial + 2].contains(&serial),
-    };
+    let is_expected = written.map_or(serial > backup.serial, |written| serial == written);
     is_expected && state.lineage.as_ref() == Some(&backup.lineage)
 }
 

@@ -56,6 +56,7 @@ impl Run<'_> {
         let mut named = self.list_before(&code.workspace).await;
         if self.job.action.destroys() {
             self.take_lease().await?;
+            self.check_layer_tool_again(&code.installed).await?;
         } else {
             self.release_left_lease().await;
         }

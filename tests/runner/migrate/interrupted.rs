@@ -96,3 +96,87 @@ async fn killed_migration_excludes_every_run_until_it_is_repeated_or_rolled_back
         }
     }
 }
+
+/// Somebody applies by hand while the migration is unfinished, or between its plans and its write.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_others_have_written_meanwhile_is_never_overwritten() {
+    let changes = "terraform apply -auto-approve -input=false -var input=other -state=$HOME/../work/terraform.tfstate >&2";
+    // Before the write, which is refused then.
+    let layer = Layer::applied(&[], "").await;
+    let real = support::on_path("terraform").unwrap();
+    let between = format!(
+        "case \"$1 $2\" in 'state push') (mkdir $HOME/x; cd $HOME/x; cp $HOME/../work/*.tf .; {0} init >&2; {1});; esac",
+        real.display(),
+        changes
+    );
+    layer.tofu(&between);
+    let failed = layer.run(&["migrate", "--to", "tofu"]);
+    assert_ne!(failed.code, 0, "{}", failed.stderr);
+    assert!(failed.stderr.contains("it stays as it is"), "{}", failed.stderr);
+    let state = layer.state("terraform.tfstate").await;
+    assert_eq!(state["outputs"]["o"]["value"], "other");
+    assert_eq!(layer.record().await["migrations"], Value::Null);
+
+    // After a kill: neither way takes it for the migration's.
+    for is_repeated in [false, true] {
+        let layer = killed(&[], false).await;
+        let by_hand = ["apply", "-auto-approve", "-input=false", "-var", "input=other"];
+        let apply = layer.sandbox.program(&real, &by_hand).output().unwrap();
+        assert!(apply.status.success(), "{apply:?}");
+        let before = layer.state("terraform.tfstate").await;
+        if is_repeated {
+            layer.refused(&["migrate", "--to", "tofu"], 8, "terraform 1.11.4 plans changes");
+        } else {
+            layer.ok(&["migrate", "--rollback"]);
+            assert_eq!(layer.record().await["migrations"], Value::Null);
+        }
+        assert_eq!(contents(&layer.state("terraform.tfstate").await), contents(&before));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_rollback_excludes_every_run_until_it_is_repeated() {
+    for (args, is_written) in [(&[][..], true), (&["--state", "datastore"], true), (&[], false)] {
+        let layer = Layer::applied(args, "").await;
+        let before = layer.state("terraform.tfstate").await;
+        layer.ok(&["migrate", "--to", "tofu"]);
+        let real = support::on_path("terraform").unwrap();
+        let write = if is_written { format!("{} \"$@\"; ", real.display()) } else { String::new() };
+        let kill = format!(
+            "#!/bin/sh\ncase \"$1 $2\" in 'state push') {write}kill -9 $PPID; exit 1;; esac\nexec {} \"$@\"\n",
+            real.display()
+        );
+        layer.sandbox.script("terraform", &kill);
+        let ended = {
+            let rollback = [&["migrate", "--rollback", "--name", "x"], args].concat();
+            let mut command = layer.sandbox.command(&rollback);
+            command.env("PLANCHA_DATASTORE_URL", layer.datastore.url.as_str()).output().unwrap()
+        };
+        assert_eq!(ended.status.signal(), Some(9), "{ended:?}");
+        std::fs::remove_file(layer.sandbox.path("bin/terraform")).unwrap();
+        layer.refused(&["plan", "--tool", "tofu"], 8, "was interrupted");
+        layer.ok(&["migrate", "--rollback"]);
+        assert_eq!(contents(&layer.state("terraform.tfstate").await), contents(&before));
+        assert_eq!(layer.record().await["name"], "terraform");
+        layer.ok(&["plan", "--tool", "terraform", "--detailed-exitcode"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn apply_that_waits_for_a_migration_is_refused_after_it() {
+    let layer = Layer::applied(&[], "").await;
+    layer.tofu(
+        "case $1 in plan) touch $HOME/plans; while [ ! -e $HOME/go ]; do sleep 0.1; done;; esac",
+    );
+    let args = ["--name", "x"];
+    let start = |args: &[&str]| layer.sandbox.start(Some(&layer.datastore.url), args);
+    let migration = start(&[&["migrate", "--to", "tofu"], &args[..]].concat());
+    support::eventually("tofu plans", || layer.sandbox.path("home/plans").exists());
+    let apply = start(&[&["apply", "--no-plan", "--tool", "terraform"], &args[..]].concat());
+    support::eventually("the apply waits", || apply.logged("waiting for it"));
+    std::fs::write(layer.sandbox.path("home/go"), "").unwrap();
+    let (migration, apply) = (migration.wait(), apply.wait());
+    assert_eq!(migration.code, 0, "{}", migration.stderr);
+    assert_eq!(apply.code, 8, "{}", apply.stderr);
+    assert!(apply.stderr.contains("belong to tofu"), "{}", apply.stderr);
+}

@@ -76,11 +76,17 @@ async fn what_cannot_be_migrated_is_refused_by_name() {
         (&[], 64, "--to <TOOL[@VERSION]>"),
         (&["--to", "tofu", "--rollback"], 64, "cannot be used with"),
         (&["--to", "tofu", "--target", "a.b"], 64, "leave them out"),
+        (&["--to", "tofu", "--", "-refresh=false"], 64, "must not limit the plan"),
+        (&["--to", "tofu", "--lock-platform", "linux"], 64, "expected a platform"),
         (&["--to", "tofu", "--state-in", "s"], 64, "takes no --state-in"),
         (&["--to", "tofu", "--work-dir", "w"], 64, "leave out --work-dir"),
         (&["--to", "tofu", "--tool", "tofu"], 64, "from which the layer is migrated"),
     ] {
-        layer.refused(&[&["migrate"], args].concat(), code, text);
+        let mut command = layer.sandbox.command(&[&["migrate", "--name", "x"], args].concat());
+        command.env("PLANCHA_DATASTORE_URL", layer.datastore.url.as_str());
+        let ended = support::Ended::from(command.output().unwrap());
+        assert_eq!(ended.code, code, "{args:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains(text), "{args:?}: {}", ended.stderr);
     }
     let absolute = layer.sandbox.path("data").display().to_string();
     let ended = layer.sandbox.command(&["migrate", "--to", "tofu"]);
@@ -90,6 +96,16 @@ async fn what_cannot_be_migrated_is_refused_by_name() {
         .output()
         .unwrap();
     assert_eq!(ended.status.code(), Some(8), "{ended:?}");
+    for (name, value, text) in [
+        ("TF_ENCRYPTION", "state {}", "tofu would encrypt the state"),
+        ("TF_CLI_ARGS_plan", "-target=a.b", "-target in TF_CLI_ARGS"),
+    ] {
+        let mut command = layer.sandbox.command(&["migrate", "--to", "tofu", "--name", "x"]);
+        command.env("PLANCHA_DATASTORE_URL", layer.datastore.url.as_str()).env(name, value);
+        let ended = support::Ended::from(command.output().unwrap());
+        assert_eq!(ended.code, 8, "{name}: {}", ended.stderr);
+        assert!(ended.stderr.contains(text), "{name}: {}", ended.stderr);
+    }
     let without = layer.sandbox.run(&["migrate", "--to", "tofu"]);
     assert_eq!(without.code, 64, "{}", without.stderr);
     assert!(without.stderr.contains("needs a datastore"), "{}", without.stderr);

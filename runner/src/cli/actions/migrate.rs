@@ -28,11 +28,20 @@ pub struct MigrateArgs {
     #[arg(long, env = "PLANCHA_VERSION_PATHS", value_name = "FILE", conflicts_with = "rollback")]
     pub version_paths: Option<PathBuf>,
     /// Add the providers' hashes for this platform, such as `linux_arm64`, to the lock file (repeatable)
-    #[arg(long, value_name = "OS_ARCH", conflicts_with_all = ["rollback", "dry_run"])]
+    #[arg(long, value_name = "OS_ARCH", value_parser = platform, conflicts_with_all = ["rollback", "dry_run"])]
     pub lock_platform: Vec<String>,
     /// The lease of the layer.
     #[command(flatten)]
     pub lease: LeaseArgs,
+}
+
+fn platform(text: &str) -> Result<String, String> {
+    let is_name =
+        |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    match text.split_once('_') {
+        Some((os, arch)) if is_name(os) && is_name(arch) => Ok(text.to_owned()),
+        _ => Err("expected a platform such as linux_arm64".to_owned()),
+    }
 }
 
 fn tofu(text: &str) -> Result<ToolRequest, String> {

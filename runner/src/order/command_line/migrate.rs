@@ -3,6 +3,7 @@
 use crate::cli::{Environment, MigrateArgs};
 use crate::order::command_line::plan_options;
 use crate::order::job::{Action, Job, JobError, Migrate};
+use crate::run::migrate::PARTIAL;
 use crate::version::ToolName;
 
 impl Job {
@@ -24,6 +25,16 @@ impl Job {
         if !options.targets.is_empty() || !options.replaces.is_empty() {
             return usage(
                 "--target and --replace plan a part or a change, and a migration must find no changes at all: leave them out",
+            );
+        }
+        let is_partial = |arg: &String| {
+            let name = arg.trim_start_matches('-');
+            name != arg && PARTIAL.iter().any(|partial| name.starts_with(&partial[1..]))
+        };
+        if options.args.iter().any(is_partial) {
+            return usage(
+                "arguments after -- must not limit the plan (-target, -replace, -refresh, -destroy): a migration must find no changes \
+                 at all",
             );
         }
         if run.state_files.state_in.is_some() || run.state_files.state_out.is_some() {

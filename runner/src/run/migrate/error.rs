@@ -15,6 +15,12 @@ pub(crate) enum MigrationError {
     Terragrunt,
     #[error("the backend `{0}` runs the plans elsewhere, with a tool of its own")]
     RemoteRuns(String),
+    #[error(
+        "tofu would encrypt the state (a block `encryption` in the code, or TF_ENCRYPTION), and terraform could not read it for a rollback"
+    )]
+    Encryption,
+    #[error("{0} in TF_CLI_ARGS or TF_CLI_ARGS_plan makes a plan that does not find all changes")]
+    PartialPlan(&'static str),
     #[error("TF_DATA_DIR is an absolute path, and two tools cannot share one data directory")]
     DataDir,
     #[error("the backend is local, and its file {} is in a checkout of the code", .0.display())]

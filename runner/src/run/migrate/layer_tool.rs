@@ -41,6 +41,17 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// The same under the lease: a migration may have ended since, whether this run has waited for it or not.
+    pub(in crate::run) async fn check_layer_tool_again(
+        &mut self,
+        installed: &Installed,
+    ) -> Result<(), RunError> {
+        if self.lease.held().is_none() {
+            return Ok(());
+        }
+        self.check_layer_tool(installed).await
+    }
+
     /// Reads which tool is recorded for the layer.
     pub(super) async fn read_layer_tool(&mut self) -> Result<(), RunError> {
         self.layer_tool = self.recorded_layer_tool().await?;

@@ -1,14 +1,16 @@
 //! The way back: the copy of the state is written by the old tool, if nothing else was written since the migration.
 
+use std::path::Path;
+
 use datastore_api::state::{LayerTool, Migration};
 
 use crate::release::Installed;
-use crate::report::MigrationResult;
+use crate::report::{MigrationResult, StateReport};
 use crate::run::Run;
 use crate::run::error::RunError;
 use crate::run::migrate::error::MigrationError;
 use crate::run::migrate::layer_tool::layer_tool;
-use crate::run::migrate::state::StatePlace;
+use crate::run::migrate::state::{StatePlace, has_same_contents};
 use crate::run::migrate::{is_copied, named, written_by};
 use crate::run::prepare::Prepared;
 use crate::version::ToolName;
@@ -32,6 +34,12 @@ impl Run<'_> {
         let place = self.place_state(&mut prepared).await?;
         // Other workspaces of the layer may belong to the new tool.
         let others = self.layer_tool.as_ref().filter(|record| record.migrations.len() > 1);
+        if let Some(record) = others {
+            tracing::warn!(
+                "other workspaces of the layer are migrated: it stays with {}, also in this workspace, until they are rolled back",
+                record.tool
+            );
+        }
         let tool = others.map_or(from, |record| record.tool.clone());
         self.undo_migration(&mut prepared, &place, &migration, (&old, tool)).await?;
         if backup.is_some()
@@ -64,18 +72,30 @@ impl Run<'_> {
         (old, tool): (&Installed, LayerTool),
     ) -> Result<(), RunError> {
         let backup = migration.backup.as_ref();
-        let found =
-            self.read_migrated_state(prepared, place, &self.scratch.join("written")).await?;
-        let is_written = !is_copied(&found, backup);
-        if is_written && !written_by(&found, migration) {
-            let (key, now) = (self.own_state_key(), named(&found));
-            return Err(
-                MigrationError::ChangedSince { key, now, written: migration.written }.into()
+        let file = self.scratch.join("written");
+        let found = self.read_migrated_state(prepared, place, &file).await?;
+        let is_ours =
+            !is_copied(&found, backup) && self.is_of_migration(&found, &file, migration).await?;
+        if !is_ours && !is_copied(&found, backup) {
+            let now = named(&found);
+            if !migration.unfinished {
+                let (key, written) = (self.own_state_key(), migration.written);
+                return Err(MigrationError::ChangedSince { key, now, written }.into());
+            }
+            tracing::warn!(
+                "another process has written the state meanwhile ({now}): it stays as it is"
             );
+        }
+        if is_ours && !migration.unfinished {
+            // From here on every other run is refused, as before the write of a migration.
+            let current =
+                self.layer_tool.as_ref().map_or_else(|| tool.clone(), |record| record.tool.clone());
+            let again = Migration { unfinished: true, written: None, ..migration.clone() };
+            self.record_migration(current, Some(again)).await?;
         }
         self.use_tool(prepared, old)?;
         self.initialize_again(prepared).await?;
-        if let (Some(backup), Some(serial), true) = (backup, found.serial, is_written) {
+        if let (Some(backup), Some(serial), true) = (backup, found.serial, is_ours) {
             let file = self.scratch.join("state");
             self.fetch_backup(backup, &file).await?;
             self.push_with_serial(prepared, &file, serial + 1).await?;
@@ -89,6 +109,22 @@ impl Run<'_> {
         self.record_migration(tool, None).await?;
         self.forget_backend(prepared);
         Ok(())
+    }
+
+    /// Whether a state, which is in this file, is that of the migration: with the contents of the copy.
+    pub(super) async fn is_of_migration(
+        &self,
+        found: &StateReport,
+        file: &Path,
+        migration: &Migration,
+    ) -> Result<bool, RunError> {
+        let is_later = written_by(found, migration);
+        let Some(backup) = migration.backup.as_ref().filter(|_| is_later) else {
+            return Ok(is_later);
+        };
+        let copy = self.scratch.join("backup");
+        self.fetch_backup(backup, &copy).await?;
+        Ok(has_same_contents(&copy, file))
     }
 
     /// Adds the hashes for a platform to the lock file.

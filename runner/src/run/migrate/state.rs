@@ -10,6 +10,7 @@ use datastore_api::state::DEFAULT_WORKSPACE;
 use fs_err as fs;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::basis::local_state::Initialized;
@@ -145,6 +146,45 @@ impl Run<'_> {
     }
 }
 
+/// What two versions of a state must have in common if only the tool has changed: outputs, and the attributes of every object.
+#[derive(PartialEq, Deserialize)]
+struct Contents {
+    lineage: String,
+    #[serde(default)]
+    outputs: Value,
+    resources: Vec<Resource>,
+}
+
+#[derive(PartialEq, Deserialize)]
+struct Resource {
+    module: Option<String>,
+    mode: String,
+    r#type: String,
+    name: String,
+    provider: String,
+    instances: Vec<Instance>,
+}
+
+#[derive(PartialEq, Deserialize)]
+struct Instance {
+    index_key: Option<Value>,
+    status: Option<String>,
+    deposed: Option<String>,
+    attributes: Option<Value>,
+}
+
+/// Whether two files have the same state, whatever their serials and tools are. What cannot be read is another one.
+pub(super) fn has_same_contents(one: &Path, other: &Path) -> bool {
+    let read = |file: &Path| {
+        // Tofu names the providers of its own registry instead.
+        let text = fs::read_to_string(file)
+            .ok()?
+            .replace("registry.terraform.io/", "registry.opentofu.org/");
+        serde_json::from_str::<Contents>(&text).ok()
+    };
+    matches!((read(one), read(other)), (Some(one), Some(other)) if one == other)
+}
+
 /// Writes the override file for a state in this file, or in the directory of its workspace.
 fn configure(dir: &Path, default: &Path, workspaces: &Path) -> Result<(), RunError> {
     let [path, workspaces] = [literal(default)?, literal(workspaces)?];
@@ -218,6 +258,28 @@ mod tests {
             \"serial\": 7}},\n  \"resources\": []\n}\n";
         let changed = String::from_utf8(with_serial(state.as_bytes(), 8).unwrap()).unwrap();
         assert_eq!(changed, state.replacen("\"serial\": 7", "\"serial\": 8", 1));
+    }
+
+    #[test]
+    fn contents_are_compared_without_serial_and_registry() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = |name: &str, host: &str, serial: u64, id: &str| {
+            let file = dir.path().join(name);
+            let instances =
+                format!(r#"[{{"attributes": {{"id": "{id}"}}, "private": "x{serial}"}}]"#);
+            let provider = format!(r#"provider[\"{host}/hashicorp/null\"]"#);
+            let text = format!(
+                r#"{{"serial": {serial}, "lineage": "l", "outputs": {{}}, "resources": [{{"mode": "managed", "type": "t", "name": "n",
+                "provider": "{provider}", "instances": {instances}}}]}}"#
+            );
+            fs::write(&file, text).unwrap();
+            file
+        };
+        let old = state("old", "registry.terraform.io", 3, "a");
+        assert!(has_same_contents(&old, &state("new", "registry.opentofu.org", 5, "a")));
+        assert!(!has_same_contents(&old, &state("other", "registry.terraform.io", 4, "b")));
+        fs::write(dir.path().join("torn"), "{").unwrap();
+        assert!(!has_same_contents(&dir.path().join("torn"), &dir.path().join("torn")));
     }
 
     #[test]
