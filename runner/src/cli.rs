@@ -471,7 +471,7 @@ mod tests {
         let arguments = program.get_subcommands().filter_map(of_datastore).collect::<Vec<_>>();
         assert_eq!(
             arguments.len(),
-            9,
+            10,
             "plan, apply, destroy, migrate, start, upload, runs, show, logs and doctor: {arguments:?}"
         );
         for argument in arguments {

@@ -119,12 +119,18 @@ impl Run<'_> {
         let tools = Tools { old: code.installed.clone(), new };
         self.name_tools(layer_tool(&tools.old), layer_tool(&tools.new));
         if self.is_migrated(&tools.new)? {
-            self.forget_backend(&code);
+            if !migrate.dry_run {
+                self.forget_backend(&code);
+            }
             return Ok(MigrationResult::Already);
         }
         paths.check(&tools.old.version, &tools.new.version)?;
         let unfinished =
             self.recorded_migration().filter(|migration| migration.unfinished).cloned();
+        if let (Some(migration), true) = (&unfinished, migrate.dry_run) {
+            let (key, migration) = (self.own_state_key(), Box::new(migration.clone()));
+            return Err(MigrationError::Unfinished { key, migration }.into());
+        }
         let mut lock_files = LockFiles::read(&code.workspace)?;
         if unfinished.is_some() {
             self.use_tool(&mut code, &tools.new)?;

@@ -80,6 +80,7 @@ async fn killed_migration_excludes_every_run_until_it_is_repeated_or_rolled_back
                         "the migration of default/x/default from terraform 1.11.4 to tofu",
                     );
                 }
+                layer.refused(&["migrate", "--to", "tofu", "--dry-run"], 8, "was interrupted");
                 let (args, more) = if is_repeated {
                     (&["migrate", "--to", "tofu"][..], repeated)
                 } else {
