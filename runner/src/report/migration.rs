@@ -36,7 +36,7 @@ pub(crate) enum MigrationResult {
     Migrated,
     /// It did so before.
     Already,
-    /// Nothing stands in the way of the migration (`--dry-run`).
+    /// Both tools plan no changes, and nothing was changed (`--dry-run`).
     Ready,
     /// The tool before works with the state again (`--rollback`).
     RolledBack,

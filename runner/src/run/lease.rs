@@ -80,23 +80,13 @@ impl Run<'_> {
         let file = file.map(|home| OwnFile::lock(home, url, (namespace, layer)));
         // A runner that lives has it, or there was none.
         let Some(Ok(Some(file))) = file else { return };
-        if let Some(id) = file.left() {
-            let released = datastore.release_lease(namespace, layer, &id);
-            match self.signals.or(released).await {
-                Ok(Ok(())) => tracing::info!(
-                    "a runner of this machine that held the lease of the layer {namespace}/{layer} was killed: its lease is released"
-                ),
-                Ok(Err(error)) => {
-                    tracing::warn!(
-                        "the lease of a killed runner is not released: {}",
-                        chain(&error)
-                    );
-                    return;
-                }
-                Err(_) => return,
+        match self.signals.or(release_left(datastore, (namespace, layer), &file)).await {
+            Ok(Ok(())) => file.remove(),
+            Ok(Err(error)) => {
+                tracing::warn!("the lease of a killed runner is not released: {}", chain(&error));
             }
+            Err(_) => {}
         }
-        file.remove();
     }
 
     /// Finds out after a failure whether the lease is lost: the tool may have failed because of that before the renewal knew.
@@ -234,12 +224,7 @@ impl Run<'_> {
             tokio::time::sleep(PAUSE).await;
         };
         let Some(file) = file else { return Ok(None) };
-        if let Some(id) = file.left() {
-            datastore.release_lease(namespace, layer, &id).await?;
-            tracing::info!(
-                "a runner of this machine that held the lease of the layer {namespace}/{layer} was killed: its lease is released"
-            );
-        }
+        release_left(datastore, (namespace, layer), &file).await?;
         Ok(Some(file))
     }
 
@@ -257,6 +242,20 @@ impl Run<'_> {
     pub(crate) fn lost_lease(&self) -> Option<&str> {
         self.lease.held().and_then(HeldLease::lost)
     }
+}
+
+/// Releases the lease that the file of a killed runner names, if it names one.
+async fn release_left(
+    datastore: &Client,
+    (namespace, layer): (&Name, &Name),
+    file: &OwnFile,
+) -> Result<(), ClientError> {
+    let Some(id) = file.left() else { return Ok(()) };
+    datastore.release_lease(namespace, layer, &id).await?;
+    tracing::info!(
+        "a runner of this machine that held the lease of the layer {namespace}/{layer} was killed: its lease is released"
+    );
+    Ok(())
 }
 
 /// Releases a lease.

@@ -217,7 +217,7 @@ impl Run<'_> {
         let tool =
             before.as_ref().map_or_else(|| migration.from.clone(), |record| record.tool.clone());
         self.record_migration(tool.clone(), Some(migration.clone())).await?;
-        let (backup, begun) = (migration.backup.clone(), migration.clone());
+        let (backup, started) = (migration.backup.clone(), migration.clone());
         let written = async {
             if let Some(backup) = &backup {
                 let report = self.report.migration.get_or_insert_default();
@@ -229,7 +229,8 @@ impl Run<'_> {
         };
         let Err(error) = Box::pin(written).await else { return Ok(()) };
         if !error.is_stop() {
-            let undone = Box::pin(self.undo_migration(prepared, place, &begun, (old, tool))).await;
+            let undone =
+                Box::pin(self.undo_migration(prepared, place, &started, (old, tool))).await;
             match undone {
                 Ok(()) => {
                     tracing::warn!("the migration has failed, and the state is as it was before");
