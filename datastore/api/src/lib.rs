@@ -1,6 +1,6 @@
 //! What the datastore and its callers share: names, keys and digests of artifacts, durations, and the HTTP client.
 //!
-//! [`name`] checks the parts of a key, [`key`] identifies an artifact, [`state`] describes states and leases, [`digest`]
+//! [`name`] checks the parts of a key, [`key`] identifies an artifact, [`state`] describes states and leases, [`status`] the status of layers, [`digest`]
 //! identifies content, and [`Client`] transfers it over HTTP. The server and its callers use the same types, so they cannot diverge. Both programs also read the first
 //! words of their command line ([`entry_point`]) and show panics ([`panics`]) in one way. This crate does not know where
 //! artifacts are stored.
@@ -14,6 +14,7 @@ pub mod key;
 pub mod name;
 pub mod panics;
 pub mod state;
+pub mod status;
 
 pub use chain::chain;
 pub use client::{Client, ClientError};
