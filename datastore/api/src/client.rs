@@ -8,8 +8,10 @@
 //! A transfer that makes progress has no time limit. A datastore that does not respond is given up after
 //! [`Settings::timeout`], counted over all tries.
 
+mod approvals;
 mod bundles;
 mod call;
+mod documents;
 mod error;
 mod files;
 mod health;
@@ -22,6 +24,7 @@ mod states;
 mod token;
 mod transfer;
 
+pub use self::approvals::ApprovalAnswer;
 pub use self::error::{ClientError, Digests};
 pub use self::health::Health;
 pub use self::http::{Client, Condition};

@@ -67,6 +67,14 @@ pub enum ClientError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The datastore has no such route: it is an older one, or Burrito's.
+    #[error(
+        "{call}: this datastore does not support it: it is an older one of Plancha, or Burrito's own"
+    )]
+    Unsupported {
+        /// Method and URL.
+        call: String,
+    },
     /// The received bytes do not match the digest.
     #[error("{call}: the received bytes have the SHA-256 {actual}, but {expected} was stored")]
     Digest {
@@ -102,6 +110,7 @@ impl ClientError {
             Self::Refused { status: StatusCode::NOT_FOUND, sender: Sender::Unknown, .. } => true,
             Self::Refused { status, .. } => is_transient(*status),
             Self::Silent { .. }
+            | Self::Unsupported { .. }
             | Self::Damaged { .. }
             | Self::Answer { .. }
             | Self::Token { .. }

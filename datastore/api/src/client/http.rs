@@ -116,17 +116,25 @@ impl Client {
         condition: Condition,
     ) -> Result<(), ClientError> {
         let progress = Progress::default();
-        let attempt = async || {
-            let progress = progress.another_try();
-            let mut request = self.request(call)?;
-            request = upload.attach(request, &progress).await?;
-            if condition == Condition::Create {
-                request = request.header(IF_NONE_MATCH, "*");
-            }
-            let response = self.send(call, request, &progress).await;
-            self.check_stored(call, response.map_err(|error| upload.sized(error))?, upload).await
-        };
-        self.retrying(attempt).await
+        self.retrying(async || self.try_put(call, upload, condition, &progress).await).await
+    }
+
+    /// One try of a PUT. `progress` is shared with its other tries.
+    pub(super) async fn try_put(
+        &self,
+        call: &Call,
+        upload: &Upload,
+        condition: Condition,
+        progress: &Progress,
+    ) -> Result<(), ClientError> {
+        let progress = progress.another_try();
+        let mut request = self.request(call)?;
+        request = upload.attach(request, &progress).await?;
+        if condition == Condition::Create {
+            request = request.header(IF_NONE_MATCH, "*");
+        }
+        let response = self.send(call, request, &progress).await;
+        self.check_stored(call, response.map_err(|error| upload.sized(error))?, upload).await
     }
 
     /// Whether an answer has named a datastore of Plancha. A proxy may replace that header.
@@ -231,6 +239,22 @@ impl Client {
         })
     }
 
+    /// A JSON answer of at most 16 MiB, to any method; [`ClientError::Unsupported`] where the datastore has no such route.
+    pub(super) async fn json<T: DeserializeOwned>(&self, call: &Call) -> Result<T, ClientError> {
+        let progress = Progress::default();
+        self.retrying(async || {
+            let progress = progress.another_try();
+            let response = self.send(call, self.request(call)?, &progress).await;
+            let response = self.or_unsupported(response).await?;
+            let body = self.download(self.name(call), response, progress)?.bytes(16 << 20).await?;
+            serde_json::from_slice(&body).map_err(|error| ClientError::Answer {
+                call: self.name(call),
+                reason: error.to_string(),
+            })
+        })
+        .await
+    }
+
     pub(super) async fn retrying<T>(
         &self,
         attempt: impl AsyncFn() -> Result<T, ClientError>,
@@ -262,7 +286,7 @@ impl Client {
             "/api/logs" => Some(File::Log.name().to_owned()),
             "/api/plans" => of_query("format")
                 .and_then(|format| Some(File::Plan(format.parse().ok()?).name().to_owned())),
-            "/api/artifacts" => of_query("name").cloned(),
+            "/api/artifacts" | "/api/documents" => of_query("name").cloned(),
             _ => None,
         };
         let file = file.map(|file| format!(" ({file})")).unwrap_or_default();
@@ -280,8 +304,22 @@ impl Client {
         })
     }
 
-    /// Sends a request. No other function converts a response into an error.
+    /// Sends a request. An answer with an error status is an error.
     pub(super) async fn send(
+        &self,
+        call: &Call,
+        request: reqwest::RequestBuilder,
+        progress: &Progress,
+    ) -> Result<Response, ClientError> {
+        let response = self.exchange(call, request, progress).await?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        Err(self.refused(call, response, progress).await)
+    }
+
+    /// Sends a request, and returns the answer whatever its status is.
+    pub(super) async fn exchange(
         &self,
         call: &Call,
         request: reqwest::RequestBuilder,
@@ -290,18 +328,25 @@ impl Client {
         let silence = &self.0.silence;
         let response = silence.limit(&self.name(call), progress, request.send()).await?;
         let response = response.map_err(|error| transport(self.name(call), error))?;
-        let status = response.status();
-        if !is_transient(status) {
+        if !is_transient(response.status()) {
             silence.end();
         }
         if Sender::of(&response) == Sender::Plancha {
             self.0.is_ours.store(true, Ordering::Relaxed);
         }
-        if status.is_success() {
-            return Ok(response);
-        }
+        Ok(response)
+    }
+
+    /// Converts an answer with an error status. No other function does.
+    pub(super) async fn refused(
+        &self,
+        call: &Call,
+        response: Response,
+        progress: &Progress,
+    ) -> ClientError {
+        let (silence, status) = (&self.0.silence, response.status());
         if response.headers().contains_key(DAMAGED) {
-            return Err(self.damaged(call).await);
+            return self.damaged(call).await;
         }
         let mut sender = Sender::of(&response);
         let retry_after = response
@@ -317,13 +362,18 @@ impl Client {
                 let origin = to.origin().ascii_serialization();
                 format!("the redirect to {origin} is not followed")
             }
-            None => silence.limit(&self.name(call), progress, error_message(response)).await?,
+            None => {
+                match silence.limit(&self.name(call), progress, error_message(response)).await {
+                    Ok(message) => message,
+                    Err(error) => return error,
+                }
+            }
         };
         if NOT_FOUND.contains(&&*message) && sender == Sender::Unknown {
             sender = Sender::Datastore;
         }
         let call = self.name(call);
-        Err(ClientError::Refused { call, status, message, retry_after, sender })
+        ClientError::Refused { call, status, message, retry_after, sender }
     }
 
     pub(super) fn download(

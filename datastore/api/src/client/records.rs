@@ -108,6 +108,32 @@ impl Client {
         .await
     }
 
+    /// The same result, with [`ClientError::Unsupported`] where the datastore has no such route. A proxy may answer alike:
+    /// where no header names Plancha, another request shows that a datastore answers.
+    pub(super) async fn or_unsupported<T>(
+        &self,
+        result: Result<T, ClientError>,
+    ) -> Result<T, ClientError> {
+        match result {
+            Err(error @ ClientError::Refused { .. }) if error.lacks_route() => {
+                let is_named = matches!(
+                    error,
+                    ClientError::Refused { sender: Sender::Plancha, .. }
+                        | ClientError::Refused { status: StatusCode::NOT_IMPLEMENTED, .. }
+                );
+                match error {
+                    ClientError::Refused { call, .. }
+                        if is_named || self.is_without_records().await? =>
+                    {
+                        Err(ClientError::Unsupported { call })
+                    }
+                    error => Err(error),
+                }
+            }
+            result => result,
+        }
+    }
+
     /// Whether a server without one of our routes is Burrito's datastore, or an older one of Plancha's. Any other
     /// program, mostly a proxy, answers this request differently.
     async fn is_without_records(&self) -> Result<bool, ClientError> {
