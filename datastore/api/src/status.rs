@@ -1,7 +1,9 @@
 //! The status of a layer: what its last check, plan or apply has found. A runner writes it, the datastore keeps one for each
 //! layer, and both make metrics of it.
 //!
-//! It knows no storage and no policy. Times are RFC 3339 in UTC.
+//! It knows no storage and no policy. Times are RFC 3339 in UTC. [`metrics`] makes metrics of statuses.
+
+pub mod metrics;
 
 use std::collections::BTreeMap;
 use std::fmt;
