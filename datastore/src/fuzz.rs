@@ -3,12 +3,14 @@
 
 use datastore_api::{RunKey, Sha256};
 
-use crate::api::handlers::{applied, artifacts, bundles, plans, runs};
+use crate::api::handlers::{
+    applied, approvals, artifacts, bundles, documents, layer_metrics, plans, runs,
+};
 use crate::api::params::{FromParams, Params};
 use crate::api::query::RawQuery;
 use crate::api::transfer;
 use crate::auth::Access;
-use crate::store::Key;
+use crate::store::{ApprovalKey, ApprovalPart, Key, LayerKey};
 
 /// Parses a query as every route does. An accepted query has one key, which is converted to a path and back. The key is
 /// in the namespace for which the permission of the caller is checked.
@@ -31,10 +33,29 @@ pub fn query(text: &str) {
         place(&Key::Bundle(get.0.clone()), get.access());
     }
     drop(runs::ClaimAttempt::from_params(&params));
+    drop(documents::Page::from_params(&params));
+    drop(layer_metrics::Get::from_params(&params));
+    drop(approvals::MakeOffer::from_params(&params));
+    drop(approvals::List::from_params(&params));
+    if let Ok(put) = documents::Put::from_params(&params) {
+        own_place(&Key::Document(put.0.clone()), put.access());
+    }
+    if let Ok(claim) = approvals::UseApproval::from_params(&params) {
+        let LayerKey { namespace, layer } = claim.layer.clone();
+        let key = ApprovalKey { namespace, layer, set: claim.set, generation: 7 };
+        own_place(&Key::Approval(key, ApprovalPart::Used), claim.access());
+    }
     if let Ok(put) = applied::Put::from_params(&params) {
-        let path = Key::Applied(put.0.clone()).to_path().unwrap_or_default();
-        assert_eq!(path.split('/').nth(2), Some(put.access().namespace.as_ref()));
-        assert_eq!(Key::from_path(&path), Some(Key::Applied(put.0.clone())));
+        own_place(&Key::Applied(put.0.clone()), put.access());
+    }
+}
+
+/// As [`place`], below `.plancha/`.
+fn own_place(key: &Key, access: Access) {
+    if let Some(path) = key.to_path() {
+        assert!(path.len() <= 947);
+        assert_eq!(path.split('/').nth(2), Some(access.namespace.as_ref()));
+        assert_eq!(Key::from_path(&path).as_ref(), Some(key));
     }
 }
 

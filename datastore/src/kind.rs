@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use datastore_api::{File, PlanFormat};
+use datastore_api::document::STATUS;
+use datastore_api::{ArtifactName, File, PlanFormat};
 
 /// A kind of artifact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,11 +30,15 @@ pub enum Kind {
     State,
     /// The lease of a layer, and which tool works with its states.
     Lease,
+    /// `status.json`, the status of a layer.
+    Status,
+    /// Every other document of a layer, such as `outputs.json`, which may hold secrets as a state does.
+    Outputs,
 }
 
 impl Kind {
     /// All kinds, in the order of their discriminants.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Bin,
         Self::Json,
         Self::Pretty,
@@ -44,6 +49,8 @@ impl Kind {
         Self::Workspace,
         Self::State,
         Self::Lease,
+        Self::Status,
+        Self::Outputs,
     ];
 
     /// Its name in flags and metrics.
@@ -59,7 +66,25 @@ impl Kind {
             Self::Workspace => "workspace",
             Self::State => "state",
             Self::Lease => "lease",
+            Self::Status => "status",
+            Self::Outputs => "outputs",
         }
+    }
+
+    /// The kind of a document of a layer.
+    pub fn of_document(name: &ArtifactName) -> Self {
+        if name.as_ref() == STATUS { Self::Status } else { Self::Outputs }
+    }
+
+    /// Whether it is encrypted whenever there is a key, also if other objects are not.
+    pub(crate) fn is_always_encrypted(self) -> bool {
+        matches!(self, Self::State | Self::Status | Self::Outputs)
+    }
+
+    /// Whether only a rule that names it grants it to callers of all namespaces. Rules and lists of callers were written before
+    /// the datastore kept such secrets.
+    pub(crate) fn must_be_named(self) -> bool {
+        matches!(self, Self::State | Self::Outputs)
     }
 }
 

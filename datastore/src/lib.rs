@@ -91,6 +91,7 @@ pub async fn serve(
         connections: connections.clone(),
         tls: tls.clone(),
         encrypting: crate::api::handlers::encrypt::EncryptLock::default(),
+        status_errors: crate::api::handlers::layer_metrics::StatusErrors::default(),
         shutdown: shutdown.clone(),
     };
     let service = Service { app: crate::api::service::Service::new(app), limits, tls, connections };

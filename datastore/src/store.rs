@@ -8,9 +8,11 @@
 #![expect(clippy::disallowed_types, reason = "this is the room for ObjectStore")]
 
 pub(crate) mod admin;
+pub(crate) mod approvals;
 pub(crate) mod attempts;
 pub(crate) mod backend;
 pub(crate) mod digest_record;
+pub(crate) mod documents;
 pub mod encryption;
 pub(crate) mod error;
 pub(crate) mod handle;
@@ -23,6 +25,8 @@ pub(crate) mod state;
 pub(crate) mod write;
 
 pub use crate::store::admin::verify::Verdict;
+pub use crate::store::approvals::ApprovalError;
+pub(crate) use crate::store::approvals::Asker;
 pub use crate::store::attempts::claims::{CLAIMS, Claim};
 pub use crate::store::backend::cloud::bucket::Cloud;
 pub use crate::store::backend::cloud::provider::Provider;
@@ -32,9 +36,12 @@ pub use crate::store::backend::directory::links::Link;
 pub use crate::store::backend::metered::Calls;
 pub(crate) use crate::store::backend::reason::{concise, reason};
 pub use crate::store::backend::storage::Storage;
+pub use crate::store::documents::ReadStatus;
 pub use crate::store::error::{BoxError, StoreError};
 pub use crate::store::handle::Store;
-pub use crate::store::key::{APPLIED, INDEX, Key, is_own};
+pub use crate::store::key::{
+    APPLIED, APPROVALS, ApprovalKey, ApprovalPart, DOCUMENTS, INDEX, Key, is_own,
+};
 pub use crate::store::object::{ByteStream, Meta, Object};
 pub use crate::store::probe::ability::Ability;
 pub use crate::store::probe::health::ProbeResults;

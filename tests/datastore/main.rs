@@ -8,11 +8,14 @@ mod http;
 
 /// Routes: what a request means and what is answered.
 mod api {
+    mod approvals;
     mod artifacts;
     mod bundles;
     mod burrito_contract;
     mod claims;
+    mod documents;
     pub(crate) mod health;
+    mod layer_metrics;
     mod logs;
     mod metrics;
     mod openapi;

@@ -7,6 +7,7 @@ use axum::Json;
 use axum::http::header::{ALLOW, CONTENT_RANGE, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderName, HeaderValue, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
+use datastore_api::approval::RefusedApproval;
 use datastore_api::chain;
 use datastore_api::digest::InvalidSha256;
 use serde_json::json;
@@ -14,7 +15,7 @@ use serde_json::json;
 use crate::api::route::{Route, is_like_state};
 use crate::observe::context::RequestContext;
 use crate::observe::refusal::Refusal;
-use crate::store::{StateError, StoreError, reason};
+use crate::store::{ApprovalError, StateError, StoreError, reason};
 use crate::transport::admission::Busy;
 use crate::transport::upload_body::{TooLarge, TooSlow};
 
@@ -80,6 +81,8 @@ pub(crate) enum Cause {
     Store(#[from] StoreError),
     #[error(transparent)]
     State(StateError),
+    #[error(transparent)]
+    Approval(ApprovalError),
 }
 
 impl Route {
@@ -114,6 +117,12 @@ impl ApiError {
             Cause::NotReady(_) => StatusCode::SERVICE_UNAVAILABLE,
             Cause::Body(_) => StatusCode::BAD_REQUEST,
             Cause::State(error) => state_status(error),
+            Cause::Approval(ApprovalError::Unknown) => StatusCode::NOT_FOUND,
+            Cause::Approval(ApprovalError::OtherSet(_) | ApprovalError::Used(_)) => {
+                StatusCode::CONFLICT
+            }
+            Cause::Approval(ApprovalError::Expired(_)) => StatusCode::GONE,
+            Cause::Approval(ApprovalError::Store(_)) => StatusCode::INTERNAL_SERVER_ERROR,
             Cause::Store(StoreError::NotFound) => StatusCode::NOT_FOUND,
             Cause::Store(StoreError::KeyTooLong { .. }) => StatusCode::BAD_REQUEST,
             Cause::Store(StoreError::Exists) => StatusCode::PRECONDITION_FAILED,
@@ -214,8 +223,10 @@ impl IntoResponse for ApiError {
             locked(info, &text)
         } else if self.route.has_burrito_texts() {
             plain(status, text)
+        } else if let Cause::Approval(error) = &self.cause {
+            problem(status, &text, &json!(refused_approval(error)))
         } else {
-            problem(status, &text)
+            problem(status, &text, &json!({}))
         };
         self.record();
         if let Cause::Store(StoreError::Corrupt(_)) = self.cause {
@@ -296,6 +307,15 @@ fn state_status(error: &StateError) -> StatusCode {
     }
 }
 
+impl From<ApprovalError> for Cause {
+    fn from(error: ApprovalError) -> Self {
+        match error {
+            ApprovalError::Store(error) => Self::Store(error),
+            error => Self::Approval(error),
+        }
+    }
+}
+
 impl From<StateError> for Cause {
     fn from(error: StateError) -> Self {
         match error {
@@ -341,11 +361,28 @@ pub(crate) fn plain(status: StatusCode, text: impl Into<String>) -> Response {
     (status, [(CONTENT_TYPE, "text/plain; charset=UTF-8")], text.into()).into_response()
 }
 
-fn problem(status: StatusCode, detail: &str) -> Response {
+/// What the problem document of a refused approval says beside its text.
+fn refused_approval(error: &ApprovalError) -> RefusedApproval {
+    let mut refused = RefusedApproval::default();
+    match error {
+        ApprovalError::Unknown => refused.unknown = true,
+        ApprovalError::OtherSet(set) => refused.set = Some(*set),
+        ApprovalError::Used(used) => refused.used = Some(used.clone()),
+        ApprovalError::Expired(at) => refused.expired = Some(at.clone()),
+        ApprovalError::Store(_) => {}
+    }
+    refused
+}
+
+/// A problem document with further members.
+fn problem(status: StatusCode, detail: &str, members: &serde_json::Value) -> Response {
     let title = status.canonical_reason().unwrap_or_default();
-    let body = json!({
+    let mut body = json!({
         "type": "about:blank", "title": title, "status": status.as_u16(), "detail": detail,
     });
+    for (name, member) in members.as_object().into_iter().flatten() {
+        body[name] = member.clone();
+    }
     (status, [(CONTENT_TYPE, "application/problem+json")], Json(body)).into_response()
 }
 

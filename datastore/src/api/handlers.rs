@@ -1,9 +1,12 @@
 //! The handlers of the routes below `/api`, with their parameters.
 
 pub(crate) mod applied;
+pub(crate) mod approvals;
 pub(crate) mod artifacts;
 pub(crate) mod bundles;
+pub(crate) mod documents;
 pub(crate) mod encrypt;
+pub(crate) mod layer_metrics;
 pub(crate) mod leases;
 pub(crate) mod logs;
 pub(crate) mod plans;

@@ -9,7 +9,7 @@
 //! file, but every handler would repeat its path, parameters and answers, which nothing compares with the code. The
 //! answers would be listed twice, because errors of Burrito's routes have another content type.
 
-use std::collections::BTreeMap;
+mod example;
 
 use axum::extract::{Request, State};
 use axum::handler::Handler;
@@ -17,17 +17,14 @@ use axum::http::{HeaderMap, Method};
 use axum::response::Response;
 use axum::routing::{MethodRouter, delete, get, post, put};
 use axum::{Extension, Json, Router};
-use datastore_api::key::{AttemptFiles, Attempts, FileInfo, RunInfo, Runs};
-use datastore_api::state::{
-    GrantedLease, LayerTool, Lease, LeaseRequest, Migration, StateBackup, StateHead, StateKind,
-    StateVersion, States, ToolRecord,
-};
-use datastore_api::{Attempt, PlanFormat, Sha256, VersionId};
-use serde::Serialize;
+use datastore_api::PlanFormat;
+use datastore_api::approval::{LIFETIME, MAX_LIFETIME};
+use datastore_api::status::metrics::PREFIX;
 use serde_json::{Map, Value, json};
 
 use crate::api::body::SmallBody;
 use crate::api::error::{ApiError, wrong_state_method};
+use crate::api::openapi::example::Example;
 use crate::api::params::{FromParams, ParamSpec, Params, Query};
 use crate::api::route::{Route, STATE_IN_WORKSPACE};
 use crate::api::transfer::{ReadRequest, Upload};
@@ -180,6 +177,12 @@ impl Operation {
     /// Describes an answer that is JSON on any route.
     pub(crate) fn answer_in_json(&mut self, status: &str, description: &str) {
         let answer = json!({ "description": description, "content": { "application/json": {} } });
+        self.answers.insert(status.to_owned(), answer);
+    }
+
+    /// Describes an answer with this content type on any route.
+    pub(crate) fn answer_with(&mut self, status: &str, description: &str, content: &str) {
+        let answer = json!({ "description": description, "content": { (content): {} } });
         self.answers.insert(status.to_owned(), answer);
     }
 
@@ -339,107 +342,6 @@ described!(A, B, C);
 described!(A, B, C, D);
 described!(A, B, C, D, E, F);
 
-/// Two values that together show every field of an answer, and which of them can be null or empty.
-trait Example: Serialize + Sized {
-    fn examples() -> [Self; 2];
-}
-
-impl Example for Runs {
-    fn examples() -> [Self; 2] {
-        let run = RunInfo { run: String::new(), started: String::new() };
-        [Self { runs: vec![run], next: Some(String::new()) }, Self::default()]
-    }
-}
-
-impl Example for States {
-    fn examples() -> [Self; 2] {
-        let version = example_version();
-        let text = || Some(String::new());
-        let head = StateHead {
-            version: Some(version.clone()),
-            deleted: text(),
-            lock: Some(json!({})),
-            place: text(),
-        };
-        [Self { head, versions: vec![version], next: text() }, Self::default()]
-    }
-}
-
-/// A version in which no field is null.
-fn example_version() -> StateVersion {
-    StateVersion {
-        version: VersionId::new(0, 0),
-        kind: StateKind::Head,
-        generation: 1,
-        serial: 1,
-        lineage: String::new(),
-        sha256: Sha256::of(b""),
-        size: 0,
-        resources: Some(0),
-        terraform_version: Some(String::new()),
-        encrypted: false,
-        run: Some(String::new()),
-        tool: Some(LayerTool { name: String::new(), version: String::new() }),
-        caller: Some(String::new()),
-        created: String::new(),
-        fence: Some(1),
-        reason: Some(String::new()),
-    }
-}
-
-fn example_lease() -> Lease {
-    let text = || Some(String::new());
-    let request = LeaseRequest { holder: String::new(), host: String::new(), run: text() };
-    Lease {
-        number: 1,
-        request,
-        caller: text(),
-        acquired: String::new(),
-        renewed: String::new(),
-        expires: String::new(),
-        valid: true,
-        took_over: text(),
-    }
-}
-
-impl Example for Lease {
-    fn examples() -> [Self; 2] {
-        let full = example_lease();
-        let request = LeaseRequest { run: None, ..full.request.clone() };
-        let bare = Self { request, caller: None, took_over: None, ..full.clone() };
-        [full, bare]
-    }
-}
-
-impl Example for GrantedLease {
-    fn examples() -> [Self; 2] {
-        let [full, bare] = Lease::examples();
-        let credential = Some(String::new());
-        [Self { lease: full, credential }, Self { lease: bare, credential: None }]
-    }
-}
-
-impl Example for ToolRecord {
-    fn examples() -> [Self; 2] {
-        let tool = LayerTool { name: String::new(), version: String::new() };
-        let (version, lineage) = (VersionId::new(0, 0), String::new());
-        let backup = Some(StateBackup { version, lineage, serial: 1, sha256: Sha256::of(b"") });
-        let (from, to, started) = (tool.clone(), tool.clone(), String::new());
-        let written = Some(2);
-        let migration = Migration { from, to, backup, written, unfinished: true, started };
-        let migrations = [(String::new(), migration)].into();
-        [Self { tool: tool.clone(), migrations }, Self { tool, migrations: BTreeMap::new() }]
-    }
-}
-
-impl Example for Attempts {
-    fn examples() -> [Self; 2] {
-        let file = FileInfo { name: String::new(), size: 0, modified: String::new() };
-        let attempt = AttemptFiles { attempt: Attempt(0), artifacts: vec![file] };
-        [Self { attempts: vec![attempt] }, Self::default()]
-    }
-}
-
 /// The schema that fits all of these values.
 fn shape(values: &[&Value]) -> Value {
     let of = |value: &&Value| match value {
@@ -480,6 +382,13 @@ fn schema(type_name: &str) -> Value {
         }
         Some("Name") => json!({ "type": "string", "minLength": 1, "maxLength": 253 }),
         Some("ClaimId") => json!({ "type": "string", "pattern": "^[A-Za-z0-9-]{1,64}$" }),
+        Some("RunAttempt") => json!({ "type": "string", "pattern": "^[^/]+/(0|[1-9][0-9]*)$" }),
+        Some("MetricPrefix") => {
+            json!({ "type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]{0,63}$", "default": PREFIX })
+        }
+        Some("Lifetime") => {
+            json!({ "type": "integer", "minimum": 1, "maximum": MAX_LIFETIME, "default": LIFETIME })
+        }
         Some("Flag") => json!({ "type": "string", "enum": ["true"] }),
         Some("KindOfState") => {
             json!({ "type": "string", "enum": ["head", "snapshot", "rejected"] })

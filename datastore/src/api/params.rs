@@ -47,10 +47,12 @@ pub(crate) struct ParamSpec {
 
 /// Values that are passed to [`FromParams::from_params`] while its parameters are recorded. Parsing must succeed there to
 /// reach the next parameter, so every type of a parameter must parse one of these.
-const EXAMPLES: [&str; 5] = [
+const EXAMPLES: [&str; 7] = [
     "1",
     "json",
     "head",
+    "plancha",
+    "run-1/0",
     "fffa0b1c2d3e4f50-0123456789abcdef",
     "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
 ];

@@ -40,6 +40,14 @@ pub(crate) enum Route {
     ReleaseLease,
     GetTool,
     PutTool,
+    GetDocument,
+    PutDocument,
+    DeleteDocument,
+    Statuses,
+    LayerMetrics,
+    Approvals,
+    OfferApproval,
+    ClaimApproval,
     OpenApi,
     Healthz,
     Readyz,
@@ -56,7 +64,7 @@ pub(crate) const STATE_IN_WORKSPACE: &str = "/api/state/{namespace}/{layer}/{wor
 
 impl Route {
     /// All but `Unknown`. The first route of a path also represents methods that the path does not accept.
-    pub(crate) const ALL: [Self; 34] = [
+    pub(crate) const ALL: [Self; 42] = [
         Self::GetPlan,
         Self::PutPlan,
         Self::GetLogs,
@@ -87,6 +95,14 @@ impl Route {
         Self::ReleaseLease,
         Self::GetTool,
         Self::PutTool,
+        Self::GetDocument,
+        Self::PutDocument,
+        Self::DeleteDocument,
+        Self::Statuses,
+        Self::LayerMetrics,
+        Self::Approvals,
+        Self::OfferApproval,
+        Self::ClaimApproval,
         Self::OpenApi,
         Self::Healthz,
         Self::Readyz,
@@ -168,6 +184,11 @@ impl Route {
                 "/api/leases/{namespace}/{layer}"
             }
             Self::GetTool | Self::PutTool => "/api/tools/{namespace}/{layer}",
+            Self::GetDocument | Self::PutDocument | Self::DeleteDocument => "/api/documents",
+            Self::Statuses => "/api/statuses",
+            Self::LayerMetrics => "/api/metrics",
+            Self::Approvals | Self::OfferApproval => "/api/approvals",
+            Self::ClaimApproval => "/api/approvals/claim",
             Self::OpenApi => "/api/openapi.json",
             Self::Healthz => "/healthz",
             Self::Readyz => "/readyz",
@@ -185,6 +206,7 @@ impl Route {
             | Self::PutApplied
             | Self::PutSnapshot
             | Self::RenewLease
+            | Self::PutDocument
             | Self::PutTool => Method::PUT,
             Self::ClaimAttempt
             | Self::Encrypt
@@ -192,8 +214,10 @@ impl Route {
             | Self::RestoreState
             | Self::RemoveLock
             | Self::UndeleteState
+            | Self::OfferApproval
+            | Self::ClaimApproval
             | Self::TakeLease => Method::POST,
-            Self::DeleteState | Self::ReleaseLease => Method::DELETE,
+            Self::DeleteState | Self::ReleaseLease | Self::DeleteDocument => Method::DELETE,
             Self::LockState => custom(b"LOCK"),
             Self::UnlockState => custom(b"UNLOCK"),
             _ => Method::GET,
@@ -211,7 +235,18 @@ impl Route {
 
     /// Whether the answer is built in memory, from a listing of the storage.
     pub(crate) fn is_listing(self) -> bool {
-        matches!(self, Self::Attempts | Self::ClaimAttempt | Self::Runs | Self::States)
+        matches!(
+            self,
+            Self::Attempts
+                | Self::ClaimAttempt
+                | Self::Runs
+                | Self::States
+                | Self::Statuses
+                | Self::LayerMetrics
+                | Self::Approvals
+                | Self::OfferApproval
+                | Self::ClaimApproval
+        )
     }
 
     /// Whether it is a health check, which is answered even when no connection is left for others.
@@ -251,6 +286,10 @@ impl Route {
                 name.map_or(Kind::Artifact, |name| Kind::from(&File::Other(name)))
             }
             Self::GetState | Self::PostState | Self::PutSnapshot => Kind::State,
+            Self::GetDocument | Self::PutDocument | Self::DeleteDocument => {
+                let name = query.text("name").and_then(|name| name.parse().ok());
+                name.map_or(Kind::Outputs, |name| Kind::of_document(&name))
+            }
             _ => return None,
         })
     }
@@ -262,6 +301,7 @@ impl Route {
             Self::GetLogs => &[Kind::Log],
             Self::GetBundle => &[Kind::Bundle],
             Self::GetState => &[Kind::State],
+            Self::GetDocument => &[Kind::Status, Kind::Outputs],
             Self::GetArtifact => &[Kind::Artifact, Kind::Workspace, Kind::Bin, Kind::Json],
             _ => &[],
         }

@@ -12,7 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::error::{ApiError, Cause, not_found, plain, unknown_path};
 use crate::api::handlers::{
-    applied, artifacts, bundles, encrypt, leases, logs, plans, runs, state, states,
+    applied, approvals, artifacts, bundles, documents, encrypt, layer_metrics, leases, logs, plans,
+    runs, state, states,
 };
 use crate::api::openapi::Api;
 use crate::api::route::Route;
@@ -47,6 +48,8 @@ pub(crate) struct App {
     pub(crate) tls: Option<Tls>,
     /// Held by the request that encrypts.
     pub(crate) encrypting: encrypt::EncryptLock,
+    /// Statuses that could not be read.
+    pub(crate) status_errors: layer_metrics::StatusErrors,
     /// Cancelled when the service shuts down.
     pub(crate) shutdown: CancellationToken,
 }
@@ -76,6 +79,7 @@ extract! {
     connections: Connections,
     tls: Option<Tls>,
     encrypting: encrypt::EncryptLock,
+    status_errors: layer_metrics::StatusErrors,
     shutdown: CancellationToken,
 }
 
@@ -87,7 +91,7 @@ fn api() -> Api<Shared> {
         PutLogs, PutPlan, PutSnapshot, PutTool, ReleaseLease, RemoveLock, RenewLease, RestoreState,
         Runs, States, TakeLease, UndeleteState,
     };
-    Api::new()
+    let api = Api::new()
         .route(GetPlan, plans::get, "One rendering of a run's plan; without `attempt` the latest")
         .route(PutPlan, plans::put, "Store one rendering of a run's plan")
         .route(
@@ -127,7 +131,36 @@ fn api() -> Api<Shared> {
         .route(RenewLease, leases::renew, "Renew a lease")
         .route(ReleaseLease, leases::release, "Release a lease")
         .route(GetTool, leases::get_tool, "The tool that works with the states of a layer")
-        .route(PutTool, leases::put_tool, "Record the tool that works with the states of a layer")
+        .route(PutTool, leases::put_tool, "Record the tool that works with the states of a layer");
+    of_layers(api)
+}
+
+/// The routes of documents of layers, and of approvals.
+fn of_layers(api: Api<Shared>) -> Api<Shared> {
+    use Route::{
+        Approvals, ClaimApproval, DeleteDocument, GetDocument, LayerMetrics, OfferApproval,
+        PutDocument, Statuses,
+    };
+    api.route(GetDocument, documents::get, "A document of a layer, such as its status")
+        .route(
+            PutDocument,
+            documents::put,
+            "Store a document of a layer in place of an earlier one",
+        )
+        .route(DeleteDocument, documents::delete, "Delete a document of a layer")
+        .route(Statuses, documents::statuses, "The statuses of the layers of a namespace, by page")
+        .route(
+            LayerMetrics,
+            layer_metrics::get,
+            "The statuses of a namespace as metrics, in the text format of Prometheus",
+        )
+        .route(Approvals, approvals::list, "The offers of a layer and their use, newest first")
+        .route(
+            OfferApproval,
+            approvals::offer,
+            "Offer destructive changes for an approval; the same offer while it is open",
+        )
+        .route(ClaimApproval, approvals::claim, "Use an approval up, once")
 }
 
 /// Every route, below what each request passes before it ([`crate::api::service`]).
@@ -188,6 +221,7 @@ mod tests {
             connections: Connections::new(1),
             tls: None,
             encrypting: encrypt::EncryptLock::default(),
+            status_errors: layer_metrics::StatusErrors::default(),
             shutdown: CancellationToken::new(),
             store,
         });

@@ -17,7 +17,7 @@ pub(crate) struct Caller {
 #[derive(Clone, Debug)]
 pub(super) enum Rights {
     Everything,
-    /// Everything but states and leases, for which it has what `Some` has: no default right includes a state.
+    /// Everything but states, leases and outputs, for which it has what `Some` has: no default right includes a state.
     AllButStates {
         home_namespace: Option<String>,
         rules: Arc<[Rule]>,
@@ -71,7 +71,7 @@ impl Caller {
                 access.kind == Some(Kind::Lease) && matches!(access.verb, Verb::Write)
             }
             Rights::AllButStates { .. }
-                if !matches!(access.kind, Some(Kind::State | Kind::Lease)) =>
+                if !matches!(access.kind, Some(Kind::State | Kind::Lease | Kind::Outputs)) =>
             {
                 true
             }

@@ -109,7 +109,7 @@ pub(crate) enum Who {
 pub(crate) struct Rule {
     pub(crate) who: Who,
     namespaces: Vec<Glob>,
-    /// None means all kinds but states.
+    /// None means all kinds but states and outputs.
     kinds: Option<Vec<Kinds>>,
     verbs: Vec<Verb>,
 }
@@ -234,8 +234,8 @@ impl Rule {
         self.verbs.contains(&access.verb)
             && self.namespaces.iter().any(|glob| glob.matches(access.namespace.as_ref()))
             && match kinds {
-                // Rules that were written before states were kept here must not include them.
-                None => access.kind != Some(Kind::State),
+                // Rules that were written before states and outputs were kept here must not include them.
+                None => !access.kind.is_some_and(Kind::must_be_named),
                 Some(kinds) => kinds.iter().any(|kinds| kinds.include(access.kind)),
             }
     }
@@ -455,7 +455,7 @@ mod tests {
         insta::assert_snapshot!(refusal("{who: {oidc: 'https://x'}, namespaces: [a], verbs: [read]}"), @"rule 1: this version does not support `oidc`");
         insta::assert_snapshot!(refusal("{who: {serviceaccount: a/b}, namespaces: [a], verbs: [raed]}"), @"line 1 column 63: unknown variant `raed`, expected one of read, write, append, list, delete, admin");
         insta::assert_snapshot!(refusal("{who: {serviceaccount: a/b}, namespaces: [a], kind: [plan], verbs: [read]}"), @"line 1 column 55: unknown field `kind`, expected one of who, namespaces, kinds, verbs");
-        insta::assert_snapshot!(refusal("{who: {serviceaccount: a/b}, namespaces: [a], kinds: [plans], verbs: [read]}"), @"line 1 column 63: invalid kind `plans`: expected one of bin, json, pretty, short, log, bundle, artifact, workspace, state, lease, plan");
+        insta::assert_snapshot!(refusal("{who: {serviceaccount: a/b}, namespaces: [a], kinds: [plans], verbs: [read]}"), @"line 1 column 63: invalid kind `plans`: expected one of bin, json, pretty, short, log, bundle, artifact, workspace, state, lease, status, outputs, plan");
         insta::assert_snapshot!(refusal("{who: {serviceaccount: a/b}, verbs: [read]}"), @"line 1 column 38: missing field `namespaces`");
     }
 }

@@ -265,7 +265,8 @@ pub(crate) struct Gc {
     pub(crate) keep_states: Option<usize>,
 
     /// Delete artifacts of a kind that are older. Kinds: bin, json, pretty, short, log, bundle,
-    /// artifact, workspace, state, lease. Durations: 12h, 30d. Repeatable [default: no limit]
+    /// artifact, workspace, state. Documents of layers and leases are not deleted. Durations: 12h, 30d. Repeatable [default: no
+    /// limit]
     #[arg(long, value_name = "KIND=DURATION")]
     pub(crate) max_age: Vec<String>,
 
@@ -319,7 +320,7 @@ pub(crate) struct NewTokenFlags {
     pub(crate) namespace: Vec<String>,
 
     /// Kinds that the rule covers, separated by commas: plan, bin, json, pretty, short, log, bundle,
-    /// artifact, workspace, state, lease. Repeatable [default: all kinds but state]
+    /// artifact, workspace, state, lease, status, outputs. Repeatable [default: all kinds but state and outputs]
     #[arg(long, value_name = "KIND", value_delimiter = ',')]
     pub(crate) kind: Vec<String>,
 

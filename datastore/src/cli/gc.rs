@@ -1,5 +1,6 @@
 //! `datastore gc`: which artifacts and versions of states expire, and their deletion.
 
+mod approvals;
 mod claims;
 mod context;
 pub mod select;

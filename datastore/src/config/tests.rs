@@ -444,7 +444,7 @@ fn sizes_out_of_range_are_errors() {
     let refused = |flags: &str| refusal(&format!("datastore serve {flags}"), &[HOME]);
     insta::assert_snapshot!(refused("--max-size bin=0"), @"error: --max-size: invalid value `bin=0`: expected at least bin=1, since 0 would refuse every upload");
     insta::assert_snapshot!(refused("--max-memory 99999TiB"), @"error: --max-memory: invalid value `99999TiB`: expected a size from 32MiB to 4TiB");
-    insta::assert_snapshot!(refused("--max-size foo=1"), @"error: --max-size: invalid value `foo=1`: invalid kind `foo`: expected one of bin, json, pretty, short, log, bundle, artifact, workspace, state, lease");
+    insta::assert_snapshot!(refused("--max-size foo=1"), @"error: --max-size: invalid value `foo=1`: invalid kind `foo`: expected one of bin, json, pretty, short, log, bundle, artifact, workspace, state, lease, status, outputs");
     insta::assert_snapshot!(refused("--max-size bin=99999999TiB"), @"error: --max-size: invalid value `bin=99999999TiB`: the size is too large");
     insta::assert_snapshot!(refused("--max-size bin=1 --max-size log=1 --max-size bin=2"), @"
     error: --max-size: `bin` is set twice

@@ -8,7 +8,8 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::time::Instant;
 
 use datastore_api::{
-    AppliedKey, Attempt, BundleKey, File, PlanFormat, RunKey, StateKey, VersionId,
+    AppliedKey, Attempt, BundleKey, DocumentKey, File, Name, PlanFormat, RunKey, Sha256, StateKey,
+    VersionId,
 };
 use object_store::path::Path;
 
@@ -26,6 +27,41 @@ pub enum Key {
     Applied(AppliedKey),
     /// One version of a state.
     State(StateKey, VersionId),
+    /// A document of a layer.
+    Document(DocumentKey),
+    /// One half of an approval: its offer, or its use.
+    Approval(ApprovalKey, ApprovalPart),
+}
+
+/// An approval: one offer for a set of destructive changes of a layer.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ApprovalKey {
+    /// Namespace of the layer.
+    pub namespace: Name,
+    /// The layer.
+    pub layer: Name,
+    /// The digest of the set.
+    pub set: Sha256,
+    /// How many offers for the same set were stored before.
+    pub generation: u32,
+}
+
+/// A half of an approval. Each is created once and never replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ApprovalPart {
+    /// What is offered.
+    Offer,
+    /// Who has used it.
+    Used,
+}
+
+impl ApprovalPart {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Offer => "offer",
+            Self::Used => "used",
+        }
+    }
 }
 
 /// The longest key. Backends allow 1024 bytes, of which `<prefix>/.plancha/sha256/` needs the rest.
@@ -36,6 +72,12 @@ pub(in crate::store) const MAX_PREFIX: usize = 60;
 
 /// Prefix of the records of applied plans. It is outside of `layers/`, so that no record counts as an attempt.
 pub const APPLIED: &str = ".plancha/applied/";
+
+/// Prefix of documents of layers.
+pub const DOCUMENTS: &str = ".plancha/documents/";
+
+/// Prefix of approvals.
+pub const APPROVALS: &str = ".plancha/approvals/";
 
 /// Prefix of the index of runs.
 pub const INDEX: &str = ".plancha/runs/";
@@ -55,7 +97,8 @@ impl Key {
         match self {
             Self::File(_, _, file) => file.into(),
             Self::Bundle(_) => Kind::Bundle,
-            Self::Applied(_) => Kind::Artifact,
+            Self::Applied(_) | Self::Approval(..) => Kind::Artifact,
+            Self::Document(document) => Kind::of_document(&document.name),
             Self::State(..) => Kind::State,
         }
     }
@@ -98,6 +141,12 @@ impl Key {
                 let (namespace, layer) = (name.parse().ok()?, layer.parse().ok()?);
                 Self::Applied(AppliedKey { namespace, layer, plan: plan.parse().ok()? })
             }
+            ".plancha" if namespace == "documents" => {
+                let (layer, document) = rest.split_once('/')?;
+                let (namespace, layer) = (name.parse().ok()?, layer.parse().ok()?);
+                Self::Document(DocumentKey { namespace, layer, name: document.parse().ok()? })
+            }
+            ".plancha" if namespace == "approvals" => parse_approval(name, rest)?,
             _ => return None,
         };
         // Only the canonical form is a key.
@@ -124,12 +173,30 @@ impl Key {
                 format!("{APPLIED}{namespace}/{layer}/{plan}")
             }
             Self::State(state, version) => format!("states/{state}/{version}.tfstate"),
+            Self::Document(document) => format!("{DOCUMENTS}{document}"),
+            Self::Approval(ApprovalKey { namespace, layer, set, generation }, part) => {
+                format!("{APPROVALS}{namespace}/{layer}/{set}/{generation}/{}", part.name())
+            }
         };
         if text.len() > MAX_KEY {
             return Err(StoreError::KeyTooLong { key: text, max: MAX_KEY });
         }
         parse(&text)
     }
+}
+
+/// `<layer>/<set>/<generation>/<part>`
+fn parse_approval(namespace: &str, rest: &str) -> Option<Key> {
+    let mut parts = rest.split('/');
+    let layer = parts.next()?.parse().ok()?;
+    let (set, generation) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    let part = match parts.next()? {
+        "offer" => ApprovalPart::Offer,
+        "used" => ApprovalPart::Used,
+        _ => return None,
+    };
+    let key = ApprovalKey { namespace: namespace.parse().ok()?, layer, set, generation };
+    parts.next().is_none().then_some(Key::Approval(key, part))
 }
 
 fn parse_file(file: &str) -> Option<File> {
@@ -142,7 +209,7 @@ pub(in crate::store) fn run_prefix(run: &RunKey) -> String {
     format!("layers/{run}")
 }
 
-/// Whether the path belongs to the datastore itself, including claims and records of applied plans.
+/// Whether the path belongs to the datastore itself, including claims, documents of layers and records of applied plans.
 pub fn is_own(key: &str) -> bool {
     key.starts_with(".plancha/")
 }
@@ -169,8 +236,6 @@ pub(in crate::store) fn random() -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use datastore_api::Sha256;
-
     use super::*;
 
     fn run() -> RunKey {
@@ -239,6 +304,9 @@ mod tests {
             "repositories/a/b/main/0123abc.gitbundle",
             &format!(".plancha/applied/team-a/network/{}", Sha256::of(b"")),
             "states/team-a/network/default/fffa0b1c2d3e4f50-0123456789abcdef.tfstate",
+            ".plancha/documents/team-a/network/status.json",
+            &format!(".plancha/approvals/team-a/network/{}/10/offer", Sha256::of(b"")),
+            &format!(".plancha/approvals/team-a/network/{}/0/used", Sha256::of(b"")),
         ] {
             assert_eq!(Key::from_path(path).unwrap().object_path().unwrap().as_ref(), path);
         }
@@ -262,6 +330,11 @@ mod tests {
             ".plancha/sha256/layers/a/b/c/0/plan.bin",
             ".plancha/applied/a/b/0123abc",
             ".plancha/claims/a/b/c/0",
+            ".plancha/documents/a/b",
+            ".plancha/documents/a/b/c/d",
+            &format!(".plancha/approvals/a/b/{}/00/offer", Sha256::of(b"")),
+            &format!(".plancha/approvals/a/b/{}/0/other", Sha256::of(b"")),
+            &format!(".plancha/approvals/a/b/{}/0/used/more", Sha256::of(b"")),
             "states/a/b/default/0.tfstate",
             "states/a/b/fffa0b1c2d3e4f50-0123456789abcdef.tfstate",
         ] {

@@ -99,11 +99,15 @@ fn rest() -> impl Strategy<Value = Vec<String>> {
             "a+b%231~2",
         ]),
     );
-    prop::collection::vec(odd, 0..3).prop_map(|odd| {
-        let plain = "layer=network&run=plan-1&attempt=0&name=infra&ref=main&revision=abc&claim=c&\
-                     plan=e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+    let runs = prop::sample::select(vec!["plan-1", "plan-1/0"]);
+    (prop::collection::vec(odd, 0..3), runs).prop_map(|(odd, run)| {
+        let digest = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+        let plain = format!(
+            "layer=network&run={run}&attempt=0&name=infra&ref=main&revision=abc&claim=c&\
+                     plan={digest}&set={digest}&approval={digest}"
+        );
         let odd = odd.into_iter().map(|(name, value)| format!("{name}={value}"));
-        odd.chain(plain.split('&').map(str::to_owned)).collect()
+        odd.chain(plain.split('&').map(str::to_owned)).collect::<Vec<_>>()
     })
 }
 
@@ -123,13 +127,16 @@ fn asked_for(double: &FakeCloud) -> Vec<String> {
 }
 
 /// The folders of a storage that have a folder for each namespace.
-const ROOTS: [&str; 8] = [
+const ROOTS: [&str; 11] = [
     "layers",
     "repositories",
     ".plancha/runs",
     ".plancha/claims",
     ".plancha/applied",
+    ".plancha/documents",
+    ".plancha/approvals",
     ".plancha/sha256/.plancha/applied",
+    ".plancha/sha256/.plancha/documents",
     ".plancha/sha256/layers",
     ".plancha/sha256/repositories",
 ];
@@ -138,8 +145,15 @@ const ROOTS: [&str; 8] = [
 fn tokens() -> (Vec<(&'static str, String)>, Policy) {
     let mut policy = Policy::default();
     let tokens = NAMES.map(|name| {
-        let (token, rule) = token(name, &[name], &[], &[Verb::Read, Verb::Write, Verb::List]);
+        let verbs = [Verb::Read, Verb::Write, Verb::List];
+        let (token, rule) = token(name, &[name], &[], &verbs);
         policy.add(&rule).unwrap();
+        // A rule for all kinds does not include outputs.
+        let who = serde_json::json!({"token": name});
+        let outputs = serde_json::json!({"rules": [
+            {"who": who, "namespaces": [name], "kinds": ["outputs"], "verbs": ["read", "write"]},
+        ]});
+        policy.add(&outputs.to_string()).unwrap();
         (name, token)
     });
     (tokens.into(), policy)

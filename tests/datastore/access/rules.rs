@@ -52,6 +52,11 @@ fn needs(operation: &Operation) -> Option<(Option<&'static str>, Verb)> {
         "/api/repository/revision/bundle" => (Some("bundle"), verb),
         "/api/attempts" if operation.method == Method::POST => (Some("artifact"), Verb::Write),
         "/api/applied" => (Some("artifact"), verb),
+        "/api/documents" if operation.method == Method::DELETE => (Some("status"), Verb::Write),
+        "/api/documents" => (Some("status"), verb),
+        "/api/statuses" | "/api/metrics" => (Some("status"), Verb::List),
+        "/api/approvals" if operation.method == Method::GET => (None, Verb::List),
+        "/api/approvals" | "/api/approvals/claim" => (Some("artifact"), Verb::Write),
         "/api/attempts" | "/api/runs" => (None, Verb::List),
         "/api/encrypt" => return None,
         other => panic!("what does {other} need?"),
@@ -60,7 +65,9 @@ fn needs(operation: &Operation) -> Option<(Option<&'static str>, Verb)> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ds27_rule_for_one_kind_and_verb_allows_only_that() {
-    let kinds = ["plan", "bin", "json", "pretty", "short", "log", "bundle", "artifact"];
+    let kinds = [
+        "plan", "bin", "json", "pretty", "short", "log", "bundle", "artifact", "status", "outputs",
+    ];
     let verbs = [Verb::Read, Verb::Write, Verb::Append, Verb::List, Verb::Delete, Verb::Admin];
     let mut policy = Policy::default();
     let mut callers = Vec::new();
@@ -96,6 +103,44 @@ async fn ds27_rule_for_one_kind_and_verb_allows_only_that() {
             let elsewhere = url.replace("team-b", "team-c");
             let reported = status(&datastore, method.clone(), &elsewhere, token).await;
             assert_eq!(reported, 403, "{kind} {verb:?}: {method} {elsewhere}");
+        }
+    }
+}
+
+/// Outputs are as secret as a state: only a rule that names them includes them, as in the namespace of an account.
+#[tokio::test]
+async fn outputs_need_a_rule_that_names_them() {
+    let mut policy = Policy::default();
+    let verbs = [Verb::Read, Verb::Write, Verb::List];
+    let mut of = |name: &str, kinds: &[&str]| {
+        let (secret, rule) = token(name, &["*"], kinds, &verbs);
+        policy.add(&rule).unwrap();
+        secret
+    };
+    let (all, status_only) = (of("all", &[]), of("status", &["status"]));
+    let outputs = of("outputs", &["outputs"]);
+    let kube = support::FakeTokenReviews::start().await;
+    kube.account("team-b/runner", B);
+    kube.account("burrito-system/burrito-controllers", CONTROLLERS);
+    let kubernetes = Some(crate::access::authentication::kubernetes(&kube));
+    let callers = Callers { tokens: true, policy, kubernetes };
+    let datastore = TestDatastore::guarded(Auth::Callers(Box::new(callers))).await;
+    for (token, of_status, of_outputs) in [
+        (&*all, 200, 403),
+        (&*status_only, 200, 403),
+        (&*outputs, 403, 200),
+        (CONTROLLERS, 200, 403),
+        (B, 200, 200),
+        (A, 401, 401),
+    ] {
+        for (name, expected) in
+            [("status.json", of_status), ("outputs.json", of_outputs), ("graph.json", of_outputs)]
+        {
+            let url = format!("documents?namespace=team-b&layer=network&name={name}");
+            for method in [Method::PUT, Method::GET, Method::HEAD, Method::DELETE] {
+                let reported = status(&datastore, method.clone(), &url, token).await;
+                assert_eq!(reported, expected, "{token} {method} {name}");
+            }
         }
     }
 }

@@ -62,19 +62,26 @@ fn queries(path: &str, parameters: &Value) -> Vec<String> {
         let values: &[&str] = match (path, name) {
             (_, "namespace") => &["team-b"],
             (_, "layer") => &["network"],
+            ("/api/approvals" | "/api/approvals/claim", "run") => &["plan-1/0"],
             (_, "run") => &["plan-1"],
             (_, "attempt") => &["0"],
             ("/api/plans", "format") => &["json", "pretty", "short", "bin"],
             ("/api/artifacts", "name") => &["run.json"],
             ("/api/repository/revision/bundle", "name") => &["infra"],
-            ("/api/attempts", "claim") => &["claim-1"],
+            ("/api/documents", "name") => &["status.json"],
+            ("/api/attempts" | "/api/approvals/claim", "claim") => &["claim-1"],
+            (_, "set" | "approval") => {
+                &["e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"]
+            }
+            ("/api/approvals", "lifetime_seconds") => &["60"],
+            ("/api/metrics", "prefix") => &["plancha"],
             ("/api/applied", "plan") => {
                 &["e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"]
             }
             (_, "ref") => &["main"],
             (_, "revision") => &["abc"],
-            ("/api/runs", "limit") => &["5"],
-            ("/api/runs", "cursor") => &[""],
+            ("/api/runs" | "/api/statuses" | "/api/approvals", "limit") => &["5"],
+            ("/api/runs" | "/api/statuses", "cursor") => &[""],
             other => panic!("what would a stranger ask for at {other:?}?"),
         };
         queries = queries
@@ -352,9 +359,18 @@ fn no_leak(caller: &str, url: &str, method: &Method, answer: &Answer, tags: &[St
     let head = format!("{:?}", answer.headers);
     assert!(!tags.iter().any(|tag| head.contains(tag.trim_matches('"'))), "{shown}");
     // In its own namespace a caller may write and look for what is not there.
-    let fine = [200, 206, 400, 401, 403, 404, 412, 416];
+    let fine = [200, 206, 400, 401, 403, 404, 409, 412, 416];
     assert!(fine.contains(&answer.status), "{shown}");
     let own = ["overwritten", "over", "{\"results\":[\"overwritten\"]}\n", ""].contains(&&*text);
-    let listed = text.starts_with("{\"runs\":[") || text.starts_with("{\"attempts\":[");
+    let listings = [
+        "{\"runs\":[",
+        "{\"attempts\":[",
+        "{\"statuses\":[",
+        "{\"approvals\":[",
+        "{\"approval\":",
+        "{\"approved_by\":\"",
+        "# HELP plancha_",
+    ];
+    let listed = listings.iter().any(|listing| text.starts_with(listing));
     assert!(answer.status != 200 || own || listed, "{shown}");
 }

@@ -7,6 +7,9 @@ use support::TestDatastore;
 use crate::http::{CLIENT, get, request, send};
 use crate::state::documents::{document as document_of_state, lock_info};
 
+/// The digest of a set of changes.
+const SET: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+
 async fn document(datastore: &TestDatastore) -> Value {
     let answer = get(datastore, "openapi.json").await;
     assert_eq!((answer.status, answer.header("content-type")), (200, Some("application/json")));
@@ -39,7 +42,7 @@ async fn every_documented_route_is_served_and_has_its_own_metric_label() {
     let datastore = TestDatastore::memory().await;
     let document = document(&datastore).await;
     let operations = operations(&document);
-    assert_eq!(operations.len(), 39);
+    assert_eq!(operations.len(), 47);
     for (method, path, _) in &operations {
         let url = datastore.url.join(path.trim_start_matches('/')).unwrap();
         let answer = send(CLIENT.request(method.clone(), url)).await;
@@ -84,6 +87,9 @@ async fn only_parameters_documented_as_required_are_required() {
                 "cursor" => "cursor=".to_owned(),
                 "kind" => "kind=head".to_owned(),
                 "force" | "rebind" => format!("{name}=true"),
+                "set" | "approval" => format!("{name}={SET}"),
+                "run" if path.starts_with("/api/approvals") => "run=1/0".to_owned(),
+                "prefix" => "prefix=p".to_owned(),
                 "version" => "version=fffa0b1c2d3e4f50-0123456789abcdef".to_owned(),
                 name => format!("{name}=1"),
             });

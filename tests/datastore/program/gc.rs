@@ -188,7 +188,7 @@ fn gc_without_a_rule_or_with_an_invalid_one_is_a_usage_error() {
     insta::assert_snapshot!(refusal(""), @"64 error: gc: no rule says what expires");
     insta::assert_snapshot!(refusal("--keep-runs -1"), @"64 error: unexpected argument '-1' found");
     insta::assert_snapshot!(refusal("--max-age log"), @"64 error: --max-age: invalid value `log`: expected KIND=VALUE");
-    insta::assert_snapshot!(refusal("--max-age plan=3d"), @"64 error: --max-age: invalid value `plan=3d`: invalid kind `plan`: expected one of bin, json, pretty, short, log, bundle, artifact, workspace, state, lease");
+    insta::assert_snapshot!(refusal("--max-age plan=3d"), @"64 error: --max-age: invalid value `plan=3d`: invalid kind `plan`: expected one of bin, json, pretty, short, log, bundle, artifact, workspace, state, lease, status, outputs");
     insta::assert_snapshot!(refusal("--max-age lease=3d"), @"64 error: --max-age: invalid value `lease=3d`: leases expire by themselves");
     insta::assert_snapshot!(refusal("--max-age log=3d --max-age bundle=1d --max-age log=9d"), @"64 error: --max-age: `log` is set twice");
     insta::assert_snapshot!(refusal("--max-age log=3"), @"64 error: --max-age: invalid value `log=3`: expected a duration with a unit, such as 500ms, 30s, 5m, 1h30m or 7d");

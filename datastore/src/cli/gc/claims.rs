@@ -77,7 +77,7 @@ impl Context<'_> {
     }
 
     /// Deletes the objects below `prefix` that have expired, judged by the object and its age.
-    async fn delete(
+    pub(super) async fn delete(
         &self,
         prefix: &str,
         swept: &mut Swept,

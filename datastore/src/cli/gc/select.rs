@@ -99,7 +99,7 @@ fn groups(items: &[Item]) -> Vec<Group<'_>> {
         match &item.key {
             Key::File(run, ..) => runs.entry(run).or_default().push(item),
             Key::Bundle(_) => groups.push(Group { is_run: false, items: vec![item] }),
-            Key::Applied(_) | Key::State(..) => {}
+            Key::Applied(_) | Key::State(..) | Key::Document(_) | Key::Approval(..) => {}
         }
     }
     groups.extend(runs.into_values().map(|items| Group { is_run: true, items }));
@@ -121,11 +121,11 @@ fn kept(items: &[Item]) -> HashSet<&str> {
     for item in items {
         match &item.key {
             Key::File(_, _, File::Plan(PlanFormat::Bin)) => plan = plan.max(Some(item.modified)),
-            Key::File(..) | Key::Applied(_) | Key::State(..) => {}
             Key::Bundle(key) => {
                 let newest = bundles.entry(&key.git_ref).or_insert(item.modified);
                 *newest = item.modified.max(*newest);
             }
+            _ => {}
         }
     }
     let newest_attempts = items.iter().filter_map(|item| match &item.key {
@@ -142,7 +142,7 @@ fn kept(items: &[Item]) -> HashSet<&str> {
             file.name().contains(STATE) || is_needed && newest_attempts.contains(&(run, *attempt))
         }
         Key::Bundle(key) => bundles.get(&key.git_ref) == Some(&item.modified),
-        Key::Applied(_) | Key::State(..) => false,
+        Key::Applied(_) | Key::State(..) | Key::Document(_) | Key::Approval(..) => false,
     };
     items.iter().filter(is_kept).map(|item| &*item.path).collect()
 }

@@ -81,6 +81,7 @@ pub(in crate::cli) async fn sweep(
         });
         print_all(owners.buffered(parallelism.owners), &mut total, out).await?;
     }
+    context.delete_approvals(&mut total).await?;
     let others = context.delete_of_layers_without_artifacts(&total.layers).await?;
     out.write_all(others.text.as_bytes())?;
     total.add(others);
@@ -306,7 +307,7 @@ fn owner(path: &str) -> &str {
 fn group(item: &Item) -> &str {
     let end = match item.key {
         Key::File(..) => item.path.match_indices('/').nth(3),
-        Key::Bundle(_) | Key::Applied(_) | Key::State(..) => item.path.rmatch_indices('/').next(),
+        _ => item.path.rmatch_indices('/').next(),
     };
     end.map_or(&item.path, |(end, _)| &item.path[..=end])
 }

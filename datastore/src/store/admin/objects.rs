@@ -16,7 +16,7 @@ use crate::store::backend::metered::STAT_TIMEOUT;
 use crate::store::error::{StoreError, backend_error};
 use crate::store::handle::Store;
 use crate::store::key::random;
-use crate::store::key::{APPLIED, PROBES, RECORDS, parse, record_path};
+use crate::store::key::{Key, PROBES, RECORDS, is_own, parse, record_path};
 use crate::store::object::object;
 use crate::store::object::{ByteStream, Meta, Object, timestamp};
 
@@ -231,8 +231,8 @@ impl Store {
     }
 
     async fn delete_now(&self, path: &Path) -> Result<(), StoreError> {
-        // Among the datastore's own objects, only records of applied plans have a digest.
-        if path.as_ref().starts_with(".plancha/") && !path.as_ref().starts_with(APPLIED) {
+        // Among the datastore's own objects, only artifacts have a digest.
+        if is_own(path.as_ref()) && Key::from_path(path.as_ref()).is_none() {
             return self.remove(path).await;
         }
         if let Some(disk) = &self.disk {

@@ -34,13 +34,15 @@ impl Store {
     }
 
     /// The format of a new object, and what encrypts it; `None` if it is stored in plain. A state is encrypted whenever there
-    /// is a key.
+    /// is a key, and so is a document of a layer.
     pub(in crate::store) fn encryptor(
         &self,
         kind: Kind,
     ) -> Result<(StoredFormat, Option<Encryptor>), StoreError> {
         match &self.encryption {
-            EncryptionSettings { encrypts, key: Some(key) } if *encrypts || kind == Kind::State => {
+            EncryptionSettings { encrypts, key: Some(key) }
+                if *encrypts || kind.is_always_encrypted() =>
+            {
                 let encryptor = Encryptor::new(key).map_err(backend_error)?;
                 Ok((StoredFormat::Cbc(None, Some(key.id())), Some(encryptor)))
             }
@@ -179,7 +181,7 @@ pub(in crate::store) fn signature(path: &Path) -> Option<Signature> {
         Key::File(_, _, File::Plan(PlanFormat::Bin)) => Some(Signature::Plan),
         Key::File(_, _, File::Plan(PlanFormat::Json)) => Some(Signature::Json),
         Key::State(..) => Some(Signature::Json),
-        Key::File(..) | Key::Applied(_) => None,
+        Key::File(..) | Key::Applied(_) | Key::Document(_) | Key::Approval(..) => None,
     }
 }
 

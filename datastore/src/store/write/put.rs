@@ -53,7 +53,7 @@ impl Store {
             let body = IncomingBody::new(&mut body, format, encryptor);
             let of_attempt = match key {
                 Key::File(run, attempt, _) => Some((run, attempt)),
-                Key::Bundle(_) | Key::Applied(_) | Key::State(..) => None,
+                _ => None,
             };
             store.upload(&path, conditions, body, of_attempt, &received).await
         };

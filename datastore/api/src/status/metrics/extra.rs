@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use prometheus::{IntGaugeVec, Opts, Registry};
 
-use super::{MAX_VALUE, NAMES};
+use super::names::{MAX_VALUE, NAMES};
 use crate::status::{Condition, MetricName};
 
 /// How many labels such a metric has at most.

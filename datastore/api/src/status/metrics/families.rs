@@ -10,7 +10,7 @@ use prometheus::{
 };
 
 use super::extra::Extra;
-use super::{MAX_VALUE, MAX_VALUES, MetricPrefix};
+use super::names::{MAX_VALUE, MAX_VALUES, MetricPrefix};
 use crate::name::Name;
 use crate::status::{Condition, LayerStatus, RunResult};
 

@@ -1,3 +1,4 @@
+use super::names::MAX_VALUES;
 use super::*;
 use crate::state::LayerTool;
 use crate::status::{Condition, RunResult};
