@@ -3,6 +3,7 @@
 //! Each value is parsed here. What the values mean together is decided in [`crate::order`].
 
 mod actions;
+mod allowed;
 mod binding;
 mod classify;
 mod environment;
@@ -18,8 +19,8 @@ mod tools;
 mod variables;
 
 pub use actions::{
-    ApplyArgs, DestroyArgs, LeaseArgs, MigrateArgs, PlanArgs, PlanName, StartArgs, StateArgs,
-    StateFileArgs, StatePlace,
+    ApplyArgs, CheckArgs, ConvergeArgs, DestroyArgs, LayersArgs, LeaseArgs, MigrateArgs, PlanArgs,
+    PlanName, PolicyArgs, RegoVersion, StartArgs, StateArgs, StateFileArgs, StatePlace,
 };
 pub use binding::{BindingArgs, SnapshotMode};
 pub use classify::ClassifyArgs;
@@ -47,7 +48,8 @@ use clap::builder::{BoolishValueParser, Resettable};
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{
-    Arg, ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum,
+    Arg, ArgAction, ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand,
+    ValueEnum,
 };
 use datastore_api::{Attempt, Name, entry_point};
 
@@ -86,9 +88,10 @@ Exit codes:
     0  done (also: no changes)              8  configuration: version, ref, path, layer, plan
     1  failed, unclassified;                9  integrity: signature, digest or plan mismatch
        the object exists already           10  the datastore: unreachable, refused, lost upload
-    2  changes pending (plan, only with    11  a time limit
-       --detailed-exitcode)                64  usage
-    3  destroy: waits for its approval    130  interrupted by SIGINT
+    2  changes pending (plan and check,    11  a time limit
+       only with --detailed-exitcode)      12  blocked by, or waiting for, another layer
+    3  refused by the policy; destroy:     64  usage
+       waits for its approval             130  interrupted by SIGINT
     4  state locked by another process    143  interrupted by SIGTERM or SIGHUP
     5  credentials (401, 403)
     6  network, transient, retries used up
@@ -127,7 +130,10 @@ impl Cli {
         let program = program(of_runner);
         let cli = with_variables(program.clone(), &given)
             .try_get_matches_from(args)
-            .and_then(|matches| Self::from_matches(&matches))
+            .and_then(|matches| {
+                allowed::check(matches.subcommand_name(), &program)?;
+                Self::from_matches(&matches)
+            })
             .map_err(|error| refused(hints::with_hint(error, &given, &program)))?;
         Ok(Self { burrito, ..cli })
     }
@@ -176,6 +182,13 @@ fn program(of_runner: bool) -> clap::Command {
             command.mut_arg("datastore", |arg| {
                 arg.help("URL of the datastore. The token comes from --token-file or the variable `PLANCHA_TOKEN`")
             })
+        })
+    });
+    let program = ["plan", "apply"].into_iter().fold(program, |program, name| {
+        program.mut_subcommand(name, |command| {
+            // A changed argument loses its place.
+            let command = command.mut_arg("args", |arg| arg.index(2));
+            command.mut_arg("targets", |arg| arg.num_args(1).action(ArgAction::Set).index(1))
         })
     });
     // Usage lines show the program's name as the user types it.
@@ -248,6 +261,27 @@ Examples:
   runner destroy --datastore URL --auto-approve        plan and apply
   runner destroy --plan-file plan.bin                  without a datastore; also with --approve DIGEST")]
     Destroy(Box<DestroyArgs>),
+    /// Find out whether what exists is as declared, and record the status
+    #[command(after_help = "\
+It plans without the lock of the state, so it never makes another run fail, and applies nothing. The status is ok, changed, \
+destructively_changed (the policy does not allow the changes), absent (nothing exists yet), abandoned (the code declares \
+nothing any more) or error. A check that fails transiently keeps the last status, until --error-after in a row have failed.
+
+Exit codes: 0 for ok, changed and absent (2 for changed and absent with --detailed-exitcode), 3 for destructively_changed and \
+abandoned, and for an error that of its class.
+
+Example: runner check --datastore URL --detailed-exitcode --result check.json")]
+    Check(Box<CheckArgs>),
+    /// Plan, and apply that plan if the policy allows all of its changes
+    #[command(after_help = "\
+A plan with a change that the policy refuses is not applied at all: the changes are listed with the reasons, and the exit code \
+is 3. Without --policy, everything is allowed that destroys nothing: not allowed are delete, replace and forget, but for a \
+tainted object that a failed run of this layer has created. Refused changes can be approved once by the digest that \
+check and converge print.
+
+Example:
+  runner converge --datastore URL --approve-destructive DIGEST    apply also these destructive changes")]
+    Converge(Box<ConvergeArgs>),
     /// Migrate a layer from terraform to OpenTofu, if both plan no changes
     #[command(after_help = "\
 The state is copied to the datastore first. terraform must plan no changes, and so must tofu, in a private copy of the code. \
@@ -320,11 +354,11 @@ pub struct UploadArgs {
 }
 
 /// What plan, apply and destroy share.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct RunArgs {
     /// The code: a directory, an archive (tar, tar.gz, tar.zst), a git bundle or a git URL [default: the current directory]
-    #[arg(value_name = "DIR")]
-    pub dir: Option<String>,
+    #[arg(value_name = "DIR", num_args = 0..)]
+    pub targets: Vec<String>,
     /// The code, if DIR is not given
     #[arg(long, env = "PLANCHA_SOURCE", value_name = "DIR|FILE|URL")]
     pub source: Option<String>,
@@ -430,6 +464,13 @@ pub struct RunArgs {
     pub limits: LimitArgs,
 }
 
+impl RunArgs {
+    /// DIR, the code.
+    pub(crate) fn dir(&self) -> Option<&str> {
+        self.targets.first().map(String::as_str)
+    }
+}
+
 /// The format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
@@ -471,8 +512,8 @@ mod tests {
         let arguments = program.get_subcommands().filter_map(of_datastore).collect::<Vec<_>>();
         assert_eq!(
             arguments.len(),
-            10,
-            "plan, apply, destroy, migrate, start, upload, runs, show, logs and doctor: {arguments:?}"
+            12,
+            "plan, apply, destroy, check, converge, migrate, start, upload, runs, show, logs and doctor: {arguments:?}"
         );
         for argument in arguments {
             assert_eq!(argument.get_default_values(), ["60s"], "{argument:?}");

@@ -9,6 +9,7 @@ mod lease;
 mod migration;
 mod order;
 mod plan;
+mod policy;
 mod show;
 mod state;
 mod step;
@@ -24,6 +25,7 @@ use crate::process::Stop;
 use crate::process::redact::Redaction;
 use crate::report::{Outcome, Report};
 use crate::run::artifacts::OpenError;
+use crate::run::check::status::REFUSED;
 use crate::run::error::{AppliedError, LayerToolError, RunError};
 use crate::run::step::found_lock::FoundLock;
 use crate::source::scratch::ScratchError;
@@ -75,6 +77,8 @@ pub(crate) enum Kind {
     Usage,
     /// A limit of time was reached.
     Timeout,
+    /// The policy, or a missing approval, refuses the changes.
+    Refused,
     Stopped(Stop),
 }
 
@@ -92,6 +96,7 @@ impl Failure {
     pub(crate) fn exit_code(&self) -> u8 {
         match self.kind {
             Kind::Unclassified | Kind::AlreadyExists | Kind::ToolInterrupted => 1,
+            Kind::Refused => 3,
             Kind::Locked | Kind::Stopped(Stop::LeaseLost) => 4,
             Kind::Credentials => 5,
             Kind::Network => 6,
@@ -111,6 +116,7 @@ impl Failure {
         match self.kind {
             Kind::Unclassified | Kind::Datastore => "unknown",
             Kind::Integrity => "mismatch",
+            Kind::Refused => REFUSED,
             Kind::Locked | Kind::Stopped(Stop::LeaseLost) => "lock",
             Kind::Credentials => "auth",
             Kind::Network => "transient",
@@ -283,6 +289,7 @@ impl From<&RunError> for Failure {
             RunError::EarlierCreates { next, lock, .. } => Self::of_earlier(error, next, lock),
             RunError::PrintsOnly { .. } => Self::of_config(error, PRINTS_ONLY),
             RunError::NoOrderKeys => Self::of_config(error, NO_ORDER_KEYS),
+            RunError::Policy(cause) => (&**cause).into(),
             RunError::Stopped(stop)
             | RunError::StoppedStep { stop, .. }
             | RunError::StoppedApply { stop, .. } => Self::of_stop(*stop, error),
@@ -363,7 +370,7 @@ impl Failure {
         Self { message: chain(error), hint: Some(hint), ..Self::of_unsaved_state(cause) }
     }
 
-    fn of_config(error: &RunError, hint: &str) -> Self {
+    fn of_config(error: &dyn Error, hint: &str) -> Self {
         Self::new(Kind::Config, error).with_hint(hint)
     }
 

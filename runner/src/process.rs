@@ -12,6 +12,7 @@ mod capture;
 pub(crate) mod github;
 pub mod guard;
 pub mod init;
+pub(crate) mod label;
 pub(crate) mod limits;
 mod log;
 mod pager;

@@ -3,6 +3,7 @@
 
 mod applied_record;
 mod apply_tries;
+mod check;
 pub(crate) mod ledger;
 mod masked;
 mod migration;
@@ -27,6 +28,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use applied_record::{AppliedRecord, later_version};
 pub(crate) use apply_tries::{ApplyTry, Retried};
+pub(crate) use check::{CheckReport, UsedApproval};
 pub(crate) use migration::{MigrationReport, MigrationResult};
 pub(crate) use plan_record::{AbsolutePaths, PlanRecord, ToolRecord};
 pub(crate) use plan_times::PlanTimes;
@@ -53,6 +55,10 @@ pub(crate) const VERSION: u32 = 1;
 pub(crate) const PLAN: &str = "plan";
 /// The action of a plan that destroys, and of its apply.
 pub(crate) const DESTROY: &str = "destroy";
+/// The action of a plan that is only compared with a policy.
+pub(crate) const CHECK: &str = "check";
+/// The action of a plan that is applied if the policy allows it, and of its apply.
+pub(crate) const CONVERGE: &str = "converge";
 
 /// `run.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -140,6 +146,9 @@ pub(crate) struct Report {
     /// The state of a layer that is destroyed: before its plan, or after its apply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) state: Option<StateReport>,
+    /// How the layer differs from its code, and what the policy says of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) check: Option<CheckReport>,
     /// The migration to another tool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) migration: Option<MigrationReport>,
@@ -283,6 +292,7 @@ impl Report {
             applied: None,
             applied_before: None,
             state: None,
+            check: None,
             migration: None,
             retried: Retried::default(),
             started,
@@ -294,7 +304,7 @@ impl Report {
 
     /// Takes over the beginning of a command that has made a plan before it applies that.
     pub(crate) fn continue_from(&mut self, plan: Self) {
-        (self.started, self.steps) = (plan.started, plan.steps);
+        (self.started, self.steps, self.check) = (plan.started, plan.steps, plan.check);
     }
 
     /// Whether a program of this step ran.

@@ -1,11 +1,13 @@
 //! One run, from its job to its outcome.
 //!
 //! [`Run`] holds what all steps share. The steps are methods of it: [`prepare`] checks out the code and
-//! installs the tool, [`step`] runs the tool once, [`plan`] and [`apply`] are the two actions, a destroy is made of both, and [`migrate`] replaces the tool. This module
+//! installs the tool, [`step`] runs the tool once, [`plan`] and [`apply`] are the two actions, a destroy and a converge are made of
+//! both, [`check`] compares a plan with the policy, and [`migrate`] replaces the tool. This module
 //! does not know exit codes: the caller passes [`Run::record_error`].
 
 mod apply;
 pub(crate) mod artifacts;
+pub(crate) mod check;
 pub(crate) mod error;
 pub(crate) mod failed;
 pub(crate) mod lease;
@@ -37,9 +39,9 @@ use crate::report::Report;
 use crate::report::ledger::Ledger;
 pub(crate) use crate::run::apply::Recorder;
 use crate::run::artifacts::{Artifacts, AttemptRequest};
+pub(crate) use crate::run::check::going_on::PlannedApply;
 use crate::run::error::RunError;
 use crate::run::lease::held::RunLease;
-pub(crate) use crate::run::plan::destroy::PlannedDestroy;
 pub(crate) use crate::run::plan::renderings::Renderings;
 use crate::run::push::{MissingState, Unpushed, UnwrittenState};
 use crate::run::step::budget::Retries;
@@ -215,7 +217,7 @@ impl<'a> Run<'a> {
         &self.job.run
     }
 
-    /// Plans, applies, destroys or migrates. The results are in `self.report`, also when it fails.
+    /// Plans, applies, destroys, checks, converges or migrates. The results are in `self.report`, also when it fails.
     pub(crate) async fn execute(&mut self) -> Result<(), RunError> {
         self.retries.load_rules(self.job.retry.rules.as_deref())?;
         self.read_state_in()?;

@@ -27,6 +27,12 @@ mod run {
 }
 
 /// What `runner destroy` does.
+mod converge {
+    mod approval;
+    mod check;
+    mod policy;
+}
+
 mod destroy {
     mod approval;
     mod state;
@@ -98,6 +104,10 @@ mod interruption {
 }
 
 /// Leases of layers, and states in the datastore under them.
+mod layers {
+    mod graph;
+}
+
 mod lease {
     mod exclusion;
     mod layers;

@@ -135,7 +135,8 @@ impl ToolInputs<'_> {
 
     fn digest(self, salt: &[u8]) -> Option<Sha256> {
         let Self { options, variables } = self;
-        let PlanOptions { variables: values, targets, replaces, args, destroy } = options;
+        let PlanOptions { variables: values, targets, replaces, args, destroy, no_lock: _ } =
+            options;
         let mut parts = Parts::default();
         parts.add(INPUTS, salt);
         for variable in values {

@@ -1,7 +1,10 @@
 //! The arguments of `runner plan`, `runner apply`, `runner destroy` and `runner migrate`.
 
+mod converge;
+mod layers;
 mod migrate;
 mod plan_name;
+mod policy;
 mod start;
 mod state;
 mod state_files;
@@ -12,8 +15,11 @@ use clap::Args;
 use clap::builder::{BoolishValueParser, NonEmptyStringValueParser};
 use datastore_api::Sha256;
 
+pub use converge::{CheckArgs, ConvergeArgs};
+pub use layers::LayersArgs;
 pub use migrate::MigrateArgs;
 pub use plan_name::PlanName;
+pub use policy::{PolicyArgs, RegoVersion};
 pub use start::StartArgs;
 pub use state::{StateArgs, StatePlace};
 pub use state_files::StateFileArgs;
@@ -83,7 +89,7 @@ fn duration_text(text: &str) -> Result<Duration, String> {
 }
 
 /// `runner destroy`
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct DestroyArgs {
     /// What all actions share.
     #[command(flatten)]
@@ -97,6 +103,9 @@ pub struct DestroyArgs {
     /// Apply a plan that terragrunt made with mock outputs
     #[arg(long, env = "PLANCHA_ALLOW_MOCKS", value_parser = BoolishValueParser::new())]
     pub allow_mocks: bool,
+    /// Several layers.
+    #[command(flatten)]
+    pub layers: LayersArgs,
     /// The lease of the layer.
     #[command(flatten)]
     pub lease: LeaseArgs,

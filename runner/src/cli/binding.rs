@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 /// What binds an apply to its plan.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct BindingArgs {
     /// Whether a plan stores a snapshot of its working directory in the datastore, and an apply works in its plan's.
     /// auto: yes for a git URL, an archive, a bundle or a read-only directory, if it is complete; an apply uses it for a

@@ -397,7 +397,7 @@ fn terragrunt_log() -> Vec<(String, OsString)> {
 }
 
 /// A variable that is set to something.
-fn text(name: &str) -> Option<String> {
+pub(super) fn text(name: &str) -> Option<String> {
     env::var(name).ok().filter(|text| !text.trim().is_empty())
 }
 

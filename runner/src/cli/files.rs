@@ -32,7 +32,12 @@ impl Command {
             Self::Install(args) => args.tools.files(),
             Self::Mirror(args) => args.tools.files(),
             Self::Tools(ToolsCommand::List(args)) => args.tools.files(),
-            Self::Plan(_) | Self::Apply(_) | Self::Destroy(_) | Self::Migrate(_) => Vec::new(),
+            Self::Plan(_)
+            | Self::Apply(_)
+            | Self::Destroy(_)
+            | Self::Check(_)
+            | Self::Converge(_)
+            | Self::Migrate(_) => Vec::new(),
             // A pod's files are mounted.
             Self::Tools(ToolsCommand::Prune(_)) | Self::Start(_) | Self::Version => Vec::new(),
         }

@@ -10,7 +10,7 @@ use secrecy::SecretString;
 use crate::cli::limits::time_limit;
 
 /// Which layer.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct LayerArgs {
     /// A TerraformLayer manifest (YAML or JSON); plan and apply write annotations back into it
     #[arg(long, env = "PLANCHA_LAYER_FILE", help_heading = "Identity", value_name = "FILE")]
@@ -25,7 +25,7 @@ pub struct LayerArgs {
 }
 
 /// The datastore of a command that downloads no tools.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct RemoteArgs {
     /// Where artifacts are stored.
     #[command(flatten)]
@@ -36,7 +36,7 @@ pub struct RemoteArgs {
 }
 
 /// Where artifacts are stored.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct DatastoreArgs {
     /// URL of the datastore. Without one nothing is stored. The token comes from --token-file or the
     /// variable `PLANCHA_TOKEN`

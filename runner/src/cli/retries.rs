@@ -44,6 +44,8 @@ impl Command {
             Self::Plan(args) => &args.run.spool,
             Self::Apply(args) => &args.run.spool,
             Self::Destroy(args) => &args.run.spool,
+            Self::Check(args) => &args.run.spool,
+            Self::Converge(args) => &args.run.spool,
             Self::Migrate(args) => &args.run.spool,
             Self::Start(args) => &args.spool,
             _ => return None,

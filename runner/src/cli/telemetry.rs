@@ -6,6 +6,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::cli::{Environment, LogFormat};
 use crate::process::github::defused;
+use crate::process::label;
 use crate::process::redact::Redaction;
 
 /// Starts logging. `RUST_LOG` is ignored: lines below `info` and lines of libraries are not for users.
@@ -35,7 +36,8 @@ struct Lines {
 
 impl Write for Lines {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let masked = self.redaction.line(line);
+        let labelled = label::current().map(|label| labelled(&label, line));
+        let masked = self.redaction.line(labelled.as_deref().unwrap_or(line));
         let written = if self.is_github {
             io::stderr().write_all(defused(&String::from_utf8_lossy(&masked)).as_bytes())
         } else {
@@ -49,4 +51,13 @@ impl Write for Lines {
         drop(io::stderr().flush());
         Ok(())
     }
+}
+
+/// A line with the layer that it is of: a prefix of a text, a field of JSON.
+fn labelled(label: &str, line: &[u8]) -> Vec<u8> {
+    let prefix = match line.strip_prefix(b"{") {
+        Some(rest) if rest.starts_with(b"\"") => format!("{{\"layer\":\"{label}\","),
+        _ => return [format!("[{label}] ").as_bytes(), line].concat(),
+    };
+    [prefix.as_bytes(), &line[1..]].concat()
 }

@@ -1,14 +1,14 @@
-//! What a run does: plan, apply, destroy, or migrate to another tool.
+//! What a run does: plan, apply, destroy, check, converge, or migrate to another tool.
 
 use std::path::{Path, PathBuf};
 
 use datastore_api::Sha256;
 
 use crate::cli::PlanName;
-use crate::report::{DESTROY, Outcome, PLAN};
+use crate::report::{CHECK, CONVERGE, DESTROY, Outcome, PLAN};
 use crate::version::ToolRequest;
 
-/// Plan, apply, destroy, or migrate to another tool.
+/// Plan, apply, destroy, check, converge, or migrate to another tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Plan {
@@ -17,7 +17,56 @@ pub(crate) enum Action {
     },
     Apply(Apply),
     Destroy(Destroy),
+    /// Plan, compare with the policy, and record the status of the layer.
+    Check {
+        /// Whether pending changes have the exit code 2.
+        detailed_exitcode: bool,
+    },
+    Converge(Converge),
     Migrate(Migrate),
+}
+
+/// The two parts of a converge. One command runs both, as two attempts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Converge {
+    /// Make a plan, and decide whether it is applied.
+    Plan(Approval),
+    /// Apply that plan.
+    Apply {
+        from: Apply,
+        /// The approval that is used up.
+        approval: Option<ApprovedSet>,
+    },
+}
+
+/// How changes are approved that the policy refuses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Approval {
+    /// Not at all.
+    None,
+    /// By the digest that a check or plan has printed.
+    Digest(Sha256),
+    /// Whatever they are (`--auto-approve`).
+    Any,
+}
+
+impl Approval {
+    /// The digest that approves.
+    pub(crate) fn digest(&self) -> Option<Sha256> {
+        match self {
+            Self::Digest(digest) => Some(*digest),
+            Self::None | Self::Any => None,
+        }
+    }
+}
+
+/// A set of destructive changes that was approved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ApprovedSet {
+    /// The digest of the set.
+    pub(crate) set: Sha256,
+    /// The digest that approves it once.
+    pub(crate) approval: Sha256,
 }
 
 /// Which plan is applied.
@@ -64,8 +113,8 @@ pub(crate) struct Migrate {
     pub(crate) lock_platforms: Vec<String>,
 }
 
-/// The exit code of a plan that waits for its approval.
-const NOT_APPROVED: u8 = 3;
+/// The exit code of a plan that waits for its approval, or that the policy refuses.
+pub(crate) const NOT_APPROVED: u8 = 3;
 
 impl Action {
     /// The exit code of an action that succeeded.
@@ -77,12 +126,14 @@ impl Action {
         }
     }
 
-    /// `plan`, `apply`, `destroy` or `migrate`, as in run names, results and messages.
+    /// `plan`, `apply`, `destroy`, `check`, `converge` or `migrate`, as in run names, results and messages.
     pub(crate) fn as_str(&self) -> &'static str {
         match self {
             Self::Plan { .. } => PLAN,
             Self::Apply(_) => "apply",
             Self::Destroy(_) => DESTROY,
+            Self::Check { .. } => CHECK,
+            Self::Converge(_) => CONVERGE,
             Self::Migrate(_) => "migrate",
         }
     }
@@ -90,8 +141,14 @@ impl Action {
     /// What is applied, unless a plan is made and stored.
     pub(crate) fn apply(&self) -> Option<&Apply> {
         match self {
-            Self::Apply(from) | Self::Destroy(Destroy::Apply { from, .. }) => Some(from),
-            Self::Plan { .. } | Self::Destroy(Destroy::Plan { .. }) | Self::Migrate(_) => None,
+            Self::Apply(from)
+            | Self::Destroy(Destroy::Apply { from, .. })
+            | Self::Converge(Converge::Apply { from, .. }) => Some(from),
+            Self::Plan { .. }
+            | Self::Destroy(Destroy::Plan { .. })
+            | Self::Check { .. }
+            | Self::Converge(Converge::Plan(_))
+            | Self::Migrate(_) => None,
         }
     }
 
@@ -102,6 +159,8 @@ impl Action {
             Self::Plan { .. }
                 | Self::Apply(Apply::Unplanned(_))
                 | Self::Destroy(Destroy::Plan { .. })
+                | Self::Check { .. }
+                | Self::Converge(Converge::Plan(_))
         )
     }
 
@@ -128,9 +187,38 @@ impl Action {
         matches!(self, Self::Migrate(_))
     }
 
-    /// Whether the plan is applied by the same command.
+    /// Whether the plan may be applied by the same command.
     pub(crate) fn goes_on(&self) -> bool {
-        *self == Self::Destroy(Destroy::Plan { approved: true })
+        matches!(
+            self,
+            Self::Destroy(Destroy::Plan { approved: true }) | Self::Converge(Converge::Plan(_))
+        )
+    }
+
+    /// Whether the plan is compared with a policy, and the status of the layer recorded.
+    pub(crate) fn is_judged(&self) -> bool {
+        matches!(self, Self::Check { .. } | Self::Converge(_))
+    }
+
+    /// Whether it only looks, and must not be in the way of anything else.
+    pub(crate) fn is_check(&self) -> bool {
+        matches!(self, Self::Check { .. })
+    }
+
+    /// How changes are approved that the policy refuses.
+    pub(crate) fn approval(&self) -> &Approval {
+        match self {
+            Self::Converge(Converge::Plan(approval)) => approval,
+            _ => &Approval::None,
+        }
+    }
+
+    /// The approval that an apply uses up.
+    pub(crate) fn approved_set(&self) -> Option<ApprovedSet> {
+        match self {
+            Self::Converge(Converge::Apply { approval, .. }) => *approval,
+            _ => None,
+        }
     }
 
     /// The digest that was approved.

@@ -38,7 +38,7 @@ impl ApplyCommand {
         let command = words.len();
         words.push("apply".to_owned());
         match source {
-            Source::Directory(dir) if args.dir.is_some() || args.source.is_some() => {
+            Source::Directory(dir) if args.dir().is_some() || args.source.is_some() => {
                 words.push(argument(dir));
             }
             Source::Archive(file) => words.push(argument(file)),

@@ -1,6 +1,7 @@
 //! A job of `runner plan`, `runner apply` or `runner destroy`: flags, environment and the layer's manifest, merged and parsed once. A flag
 //! wins over the manifest, the manifest over the defaults.
 
+mod converge;
 mod migrate;
 
 use std::hash::{BuildHasher as _, RandomState};
@@ -99,7 +100,7 @@ impl Job {
         burrito: bool,
         environment: &Environment,
     ) -> Result<Self, JobError> {
-        let DestroyArgs { run, approve, auto_approve, allow_mocks, lease } = args;
+        let DestroyArgs { run, approve, auto_approve, allow_mocks, lease, layers: _ } = args;
         let break_stale_lock = lease.break_stale_lock;
         if !run.replace.is_empty() {
             return Err(JobError::Usage(
@@ -145,8 +146,7 @@ impl Job {
         let layer_file = load_layer(&args.identity)?;
         let layer = layer_file.as_ref().map(LayerFile::layer);
         let action = action(layer)?;
-        let options = plan_options(&args)?;
-        let terragrunt = requested_terragrunt(&args, layer);
+        let (options, terragrunt) = (plan_options(&args)?, requested_terragrunt(&args, layer));
         let (signing_key, verify_key) = keys(&args.binding, &action)?;
         let path = working_path(args.path.as_deref(), layer)?;
         let (tool, request) = requested_tool(args.tool, args.tool_version.clone(), layer)?;
@@ -200,6 +200,7 @@ impl Job {
             burrito,
             pod: false,
             provider_mirror: None,
+            judging: None,
         })
     }
 }
@@ -217,7 +218,7 @@ fn workspace(environment: &Environment) -> Option<String> {
 
 /// The source that flags name, by default the current directory.
 fn named_source(args: &RunArgs) -> Result<Source, JobError> {
-    let named = args.dir.as_deref().or(args.source.as_deref());
+    let named = args.dir().or(args.source.as_deref());
     source(named.unwrap_or("."), args.revision.as_deref())
 }
 
@@ -226,7 +227,7 @@ fn named(args: &RunArgs, plan_is_named: bool) -> Named {
     Named {
         plan: plan_is_named,
         run: args.run.is_some(),
-        source: args.dir.is_some() || args.source.is_some(),
+        source: args.dir().is_some() || args.source.is_some(),
         tool: args.tool,
         version: args.tool_version.clone(),
         terragrunt: args.terragrunt.clone(),
@@ -323,7 +324,7 @@ fn plan_options(args: &RunArgs) -> Result<PlanOptions, JobError> {
         targets: args.target.clone(),
         replaces: args.replace.clone(),
         args: args.args.clone(),
-        destroy: false,
+        ..PlanOptions::default()
     })
 }
 

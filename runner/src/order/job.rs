@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use datastore_api::client::StateOrigin;
@@ -14,9 +15,12 @@ use crate::basis::place::PlanPlace;
 use crate::cli::{
     BindingArgs, LimitArgs, PlanName, PreflightMode, RetryArgs, SnapshotMode, ToolArgs,
 };
-pub(crate) use crate::order::action::{Action, Apply, Destroy, Migrate};
+pub(crate) use crate::order::action::{
+    Action, Apply, Approval, ApprovedSet, Converge, Destroy, Migrate,
+};
 use crate::order::apply_command::ApplyCommand;
 use crate::order::layer::{ClusterError, LayerError, LayerHandle};
+use crate::policy::{Policy, PolicyError};
 use crate::run::artifacts::AttemptRef;
 use crate::source::checkout::Source;
 use crate::source::checkout::source_id::SourceId;
@@ -25,7 +29,7 @@ use crate::source::states::file::StateFiles;
 use crate::tool::argv::PlanOptions;
 use crate::version::ToolName;
 
-/// A job: plan, apply or destroy one root module.
+/// A job: plan, apply, destroy, check or converge one root module.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an independent flag")]
 pub(crate) struct Job {
@@ -108,6 +112,20 @@ pub(crate) struct Job {
     pub(crate) pod: bool,
     /// The URL of a provider mirror that is tried before the registries.
     pub(crate) provider_mirror: Option<String>,
+    /// What a check or converge compares its plan with.
+    pub(crate) judging: Option<Judging>,
+}
+
+/// How a plan is judged, and what follows.
+#[derive(Clone, Debug)]
+pub(crate) struct Judging {
+    pub(crate) policy: Arc<Policy>,
+    /// How long an approval is valid.
+    pub(crate) approval_lifetime: Duration,
+    /// Whether a refused plan has the exit code 0.
+    pub(crate) exit_zero_on_skip: bool,
+    /// How many checks in a row must have failed transiently until the status is an error.
+    pub(crate) error_after: u32,
 }
 
 /// A state in the datastore.
@@ -164,6 +182,8 @@ pub(crate) enum JobError {
     Layer(#[from] LayerError),
     #[error("the cluster")]
     Cluster(#[from] ClusterError),
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
 }
 
 /// A job that could not be made.
@@ -181,17 +201,29 @@ impl From<JobError> for Rejected {
 }
 
 impl Job {
-    /// The job that applies the plan that this one has made, with `--auto-approve`. It is the next attempt of the same
-    /// run. `file`: where the plan is without a datastore.
-    pub(crate) fn into_apply(self, approved: Sha256, planned: Attempt, file: PathBuf) -> Self {
+    /// The job that applies the plan that this one has made. It is the next attempt of the same run. `file`: where the plan
+    /// is without a datastore; `approval`: of its destructive changes.
+    pub(crate) fn into_apply(
+        self,
+        planned: (Sha256, Attempt),
+        file: PathBuf,
+        approval: Option<ApprovedSet>,
+    ) -> Self {
+        let (sha256, attempt) = planned;
         let from = match &self.datastore {
-            Some(_) => Apply::Run(PlanName { run: self.run.run.clone(), attempt: Some(planned) }),
+            Some(_) => Apply::Run(PlanName { run: self.run.run.clone(), attempt: Some(attempt) }),
             None => Apply::File(file),
         };
+        let action = if self.action.destroys() {
+            Action::Destroy(Destroy::Apply { from, approved: sha256 })
+        } else {
+            Action::Converge(Converge::Apply { from, approval })
+        };
         Self {
-            action: Action::Destroy(Destroy::Apply { from, approved }),
+            action,
             attempt: None,
-            lowest_attempt: Attempt(planned.0 + 1),
+            lowest_attempt: Attempt(attempt.0 + 1),
+            strict: true,
             has_earlier_attempts: true,
             // They were decided when the plan was made.
             options: PlanOptions::default(),

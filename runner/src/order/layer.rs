@@ -130,7 +130,12 @@ fn parse<T: DeserializeOwned>(json: &str) -> Result<T, String> {
 impl Layer {
     /// The value of the runner's annotation `key` (`plan-run`, `plan-sum` ...), unless empty.
     pub(crate) fn annotation(&self, key: &str) -> Option<&str> {
-        let value = self.metadata.annotations.as_ref()?.get(&format!("{PREFIX}{key}"))?;
+        self.own_annotation(&format!("{PREFIX}{key}"))
+    }
+
+    /// An annotation by its whole name. An empty one counts as missing.
+    pub(crate) fn own_annotation(&self, name: &str) -> Option<&str> {
+        let value = self.metadata.annotations.as_ref()?.get(name)?;
         (!value.is_empty()).then_some(value)
     }
 }

@@ -87,6 +87,7 @@ impl Job {
         let path = working_path(&order)?;
         let repository = repository.spec.url().and_then(place::repository);
         Ok(Self {
+            judging: None,
             action,
             attempt: order.attempt.recorded(),
             lowest_attempt,

@@ -24,6 +24,7 @@ use nix::errno::Errno;
 use tokio::sync::oneshot;
 
 use crate::process::github;
+use crate::process::label;
 use crate::process::log::plain::Plain;
 use crate::process::redact::{Redaction, Stream};
 use crate::process::url_secrets::{self, Masking, Parameters};
@@ -130,6 +131,7 @@ impl Log {
         if !matches!(screen, Screen::Nowhere) {
             let source = output.source(&following.shared)?;
             let (showing, secrets) = (Arc::clone(&self.showing), self.redaction.stream());
+            let screen = Labelled { screen, lines: label::Lines::of_current(), out: Vec::new() };
             let (shown, show) = spawn(move || {
                 let _turn = showing.lock().unwrap_or_else(PoisonError::into_inner);
                 show_all(source, secrets, screen);
@@ -363,7 +365,7 @@ fn mark_incomplete(log: &Path, error: &io::Error) -> io::Result<()> {
 }
 
 /// Shows an output without its secrets. A write that fails, such as to a closed terminal, is no error of the run.
-fn show_all(mut source: Source, mut secrets: Stream, screen: Screen) {
+fn show_all(mut source: Source, mut secrets: Stream, screen: Labelled) {
     let shared = Arc::clone(&source.shared);
     let (mut masked, urls) = (Vec::new(), RefCell::new(Masking::new(screen)));
     let show = |piece: &[u8]| {
@@ -377,10 +379,37 @@ fn show_all(mut source: Source, mut secrets: Stream, screen: Screen) {
         let (mut masked, mut urls) = (Vec::new(), urls.into_inner());
         secrets.finish(&mut masked);
         urls.write_all(&masked)?;
-        urls.finish().map(drop)
+        urls.finish()?.finish()
     });
     if let Err(error) = shown {
         tracing::debug!("the output cannot be shown: {error}");
+    }
+}
+
+/// A screen whose lines begin with the label of a layer, if there is one.
+struct Labelled {
+    screen: Screen,
+    lines: label::Lines,
+    out: Vec<u8>,
+}
+
+impl Labelled {
+    /// Shows the rest of a line that has not ended.
+    fn finish(mut self) -> io::Result<()> {
+        let rest = self.lines.finish();
+        self.screen.write_all(&rest)
+    }
+}
+
+impl io::Write for Labelled {
+    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
+        let Self { screen, lines, out } = self;
+        screen.write_all(lines.push(piece, out))?;
+        Ok(piece.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

@@ -54,6 +54,8 @@ pub(crate) struct Signals {
     /// When all remaining work must end. Set when a signal first limits a future.
     deadline: Arc<OnceLock<Instant>>,
     pub(super) guard: Option<Arc<Guard>>,
+    /// Whether other runs use the guard, too.
+    is_child: bool,
 }
 
 impl Signals {
@@ -70,7 +72,7 @@ impl Signals {
             );
         });
         let (at, deadline, guard) = (Arc::default(), Arc::default(), guard.ok().map(Arc::new));
-        let signals = Self { stop, sender: Arc::new(sender), at, deadline, guard };
+        let signals = Self { stop, sender: Arc::new(sender), at, deadline, guard, is_child: false };
         let ours = signals.clone();
         tokio::spawn(async move {
             let mut expired = pin!(tokio::time::sleep(limit.unwrap_or_default()));
@@ -98,6 +100,31 @@ impl Signals {
         Ok(signals)
     }
 
+    /// The signals of one of several runs: what stops the runner stops it as well, but its own limit of time, or the loss of its
+    /// lease, stops no other one. The guard stays for the others.
+    pub(crate) fn child(&self, limit: Option<Duration>) -> Self {
+        let (sender, stop) = watch::channel(None);
+        let (at, deadline, guard) = (Arc::default(), Arc::default(), self.guard.clone());
+        let child = Self { stop, sender: Arc::new(sender), at, deadline, guard, is_child: true };
+        let (parent, ours) = (self.clone(), child.clone());
+        tokio::spawn(async move {
+            let expired = async {
+                match limit {
+                    Some(limit) => tokio::time::sleep(limit).await,
+                    None => std::future::pending().await,
+                }
+                Stop::Timeout(limit.unwrap_or_default())
+            };
+            let stop = tokio::select! {
+                biased;
+                stop = parent.wait() => stop,
+                stop = expired => stop,
+            };
+            ours.raise(stop);
+        });
+        child
+    }
+
     /// Stops the run, as a signal does. `false`: it was stopped before, and only the first reason counts.
     pub(crate) fn raise(&self, stop: Stop) -> bool {
         self.at.get_or_init(Instant::now);
@@ -114,12 +141,12 @@ impl Signals {
         let (sender, stop) = watch::channel(None);
         let ours = Arc::new(sender.clone());
         let (at, deadline) = (Arc::default(), Arc::default());
-        (sender, Self { stop, sender: ours, at, deadline, guard: None })
+        (sender, Self { stop, sender: ours, at, deadline, guard: None, is_child: false })
     }
 
     /// Ends the guard. Call it when no further program will run.
     pub(crate) fn dismiss_guard(&self) {
-        if let Some(guard) = &self.guard {
+        if let Some(guard) = self.guard.as_ref().filter(|_| !self.is_child) {
             guard.dismiss();
         }
     }

@@ -13,7 +13,7 @@ use crate::basis::outside_files::OutsideFiles;
 use crate::basis::place::PlanPlace;
 use crate::report::plan_times::PlanTimes;
 use crate::report::state::StateReport;
-use crate::report::{DESTROY, PlanReport};
+use crate::report::{CHECK, CONVERGE, DESTROY, PlanReport};
 use crate::source::references::installed::Called;
 
 /// The part of a plan's `run.json` that an apply needs. It ignores everything else, so that it can also read later
@@ -110,6 +110,11 @@ impl PlanRecord {
     /// Whether the plan destroys everything.
     pub(crate) fn destroys(&self) -> bool {
         self.action == DESTROY
+    }
+
+    /// Whether a check or converge has made the plan, which no person has reviewed.
+    pub(crate) fn is_judged(&self) -> bool {
+        self.action == CHECK || self.action == CONVERGE
     }
 
     /// The place of the plan, with the source directory if that was in no repository.

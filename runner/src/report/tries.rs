@@ -18,6 +18,11 @@ impl Report {
         });
     }
 
+    /// The name of each step, and the seconds that it has taken.
+    pub(crate) fn steps(&self) -> impl Iterator<Item = (&str, f64)> {
+        self.steps.iter().map(|step| (&*step.name, step.seconds))
+    }
+
     /// The exit code of the last program of this step.
     pub(crate) fn last_exit(&self, name: &str) -> Option<i32> {
         self.steps.iter().rfind(|step| step.name == name).map(|step| step.exit)

@@ -72,7 +72,7 @@ impl Run<'_> {
         let of_order = self.ordered_record().await?;
         if let Some(record) = self.earlier_apply(from, &mut records, of_order.as_ref()) {
             self.check_repeated(&record).await?;
-            return self.record_earlier_apply(from, record).await;
+            return Box::pin(self.record_earlier_apply(from, record)).await;
         }
         let choice = self.choose(from).await?;
         if let Some(choice) = &choice {
@@ -100,7 +100,7 @@ impl Run<'_> {
                 self.check_plan_run(record, Some(plan))?;
             }
             if let Some(record) = found.into_iter().flatten().next() {
-                return self.record_earlier_apply(from, record).await;
+                return Box::pin(self.record_earlier_apply(from, record)).await;
             }
         }
         self.check_kept_records(from)?;
@@ -124,7 +124,7 @@ impl Run<'_> {
         if let Some(record) = self.recorded_since(from).await? {
             self.check_applied_place(&record)?;
             self.compare_order(&record)?;
-            return self.record_earlier_apply(from, record).await;
+            return Box::pin(self.record_earlier_apply(from, record)).await;
         }
         self.check_planned_state(choice.as_ref().map(|choice| &choice.basis))?;
         let surroundings = self.compare_last(choice.as_ref(), &prepared, surroundings).await?;
@@ -242,6 +242,7 @@ impl Run<'_> {
         let places = Places::new(&prepared.workspace, &downloads);
         let places = places.map_err(RunError::UnreadableDirectory)?;
         let layer = unsent::layer_id(&self.job.run);
+        self.use_approval().await?;
         self.begin_state_out(prepared)?;
         self.scratch.record_apply(&layer, &record)?;
         lock::record_apply(locks, &KilledApply::of_this_run(self.scratch, &layer, &record));

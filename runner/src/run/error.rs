@@ -12,6 +12,7 @@ use crate::process::{Killed, Stop};
 use crate::release::ReleaseError;
 use crate::run::apply::remainder::differences::Differences;
 use crate::run::artifacts::OpenError;
+use crate::run::check::error::CheckError;
 use crate::run::lease::error::LeaseError;
 use crate::run::migrate::error::MigrationError;
 use crate::run::plan::summary::PlanError;
@@ -132,6 +133,8 @@ pub(crate) enum RunError {
     #[error(transparent)]
     Migration(Box<MigrationError>),
     #[error(transparent)]
+    Policy(Box<CheckError>),
+    #[error(transparent)]
     AbsentState(#[from] AbsentState),
     #[error("the state cannot be read")]
     UnreadableState(#[source] std::io::Error),
@@ -215,6 +218,12 @@ pub(crate) enum RunError {
 impl From<MigrationError> for RunError {
     fn from(error: MigrationError) -> Self {
         Self::Migration(Box::new(error))
+    }
+}
+
+impl From<CheckError> for RunError {
+    fn from(error: CheckError) -> Self {
+        Self::Policy(Box::new(error))
     }
 }
 

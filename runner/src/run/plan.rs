@@ -21,6 +21,7 @@ use crate::order::layer;
 use crate::process::private_file;
 use crate::report::{Outcome, PlanReport};
 use crate::run::artifacts::{Artifacts, Entry, OpenError};
+use crate::run::check;
 use crate::run::error::RunError;
 use crate::run::plan::summary::Summary;
 use crate::run::prepare::Prepared;
@@ -77,13 +78,9 @@ impl Run<'_> {
     ) -> Result<(), RunError> {
         let [bin, json, pretty] =
             [PLAN_FILE, renderings::JSON, renderings::PRETTY].map(|name| self.scratch.join(name));
-        let options = &self.job.options;
         let before = fs::metadata(self.log.path())?.len();
         let modules = self.downloaded_modules(prepared).await?;
-        // A plan that failed may have left a part of its file.
-        let empty = || private_file(&bin).map(drop);
-        self.step_with_retries(prepared, "plan", empty, |tool| tool.plan(&bin, options)).await?;
-        check_written(&bin)?;
+        self.make_plan(prepared, &bin).await?;
         self.check_planned_lineage(&bin)?;
         self.find_mocks(prepared, before)?;
         self.record_lock_file(prepared).await?;
@@ -110,6 +107,7 @@ impl Run<'_> {
         let short = summary.counts.to_string();
         tracing::info!("{short}");
         self.record_summary(sha256, summary);
+        self.judge(&json, &summary).await?;
         let rest = [
             (File::Plan(PlanFormat::Pretty), Upload::file(&pretty).await?),
             (File::Plan(PlanFormat::Json), Upload::file(&json).await?),
@@ -133,16 +131,32 @@ impl Run<'_> {
         self.conclude_plan(&bin, sha256).await
     }
 
+    /// Runs the tool's plan. A check runs it again if another run has changed the state meanwhile.
+    async fn make_plan(&mut self, prepared: &mut Prepared, bin: &Path) -> Result<(), RunError> {
+        let options = &self.job.options;
+        // A plan that failed may have left a part of its file.
+        let empty = || private_file(bin).map(drop);
+        let mut tries = 1;
+        loop {
+            self.step_with_retries(prepared, "plan", empty, |tool| tool.plan(bin, options)).await?;
+            check_written(bin)?;
+            if !self.job.action.is_check() || !self.has_state_moved(prepared, bin, tries).await? {
+                return Ok(());
+            }
+            tries += 1;
+        }
+    }
+
     /// Exports the plan that was stored, annotates the layer, and names the next command.
     async fn conclude_plan(&mut self, bin: &Path, sha256: Sha256) -> Result<(), RunError> {
         if let Some(path) = self.exported_plan() {
             self.report.arguments = Some(self.job.options.shown());
             plan_file::export_plan(bin, &path, &self.report)?;
         }
-        if !self.job.action.destroys() {
+        if !self.job.action.destroys() && !self.job.action.is_check() {
             self.annotate_plan(sha256).await?;
         }
-        if self.job.action.goes_on() {
+        if self.job.action.goes_on() || self.job.action.is_check() {
             return Ok(());
         }
         if self.report.exit != 0 && self.job.action.destroys() {
@@ -152,6 +166,15 @@ impl Run<'_> {
         }
         tracing::info!("{}", self.next_command(&plan_file::ephemeral_variables(bin)));
         Ok(())
+    }
+
+    /// The exit code of a plan that was made.
+    fn exit_of_plan(&self) -> u8 {
+        let judged = self.report.check.as_ref().zip(self.job.judging.as_ref());
+        match judged {
+            Some((check, judging)) => check::exit_code(check, &self.job.action, judging),
+            None => self.job.action.success_code(self.report.outcome),
+        }
     }
 
     fn record_summary(&mut self, sha256: Sha256, summary: Summary) {
@@ -221,7 +244,7 @@ impl Run<'_> {
         packed: Option<Result<Packed, SnapshotError>>,
         ahead: Option<Result<(), ClientError>>,
     ) -> Result<(), RunError> {
-        self.report.exit = self.job.action.success_code(self.report.outcome);
+        self.report.exit = self.exit_of_plan();
         let provider_digests = self.digests_to_bind(prepared).await?;
         let Some(artifacts) = &mut self.artifacts else { return Ok(()) };
         artifacts.create_all(files.first, files.rest, ahead).await?;

@@ -43,6 +43,8 @@ pub(crate) struct PlanOptions {
     pub(crate) args: Vec<String>,
     /// Whether the plan destroys everything.
     pub(crate) destroy: bool,
+    /// Whether the plan does not take the lock of the state.
+    pub(crate) no_lock: bool,
 }
 
 impl PlanOptions {
@@ -74,6 +76,7 @@ impl PlanOptions {
 
     fn append_to(&self, args: &mut Vec<OsString>) {
         args.extend(self.destroy.then(|| "-destroy".into()));
+        args.extend(self.no_lock.then(|| "-lock=false".into()));
         args.extend(self.variables.iter().map(|variable| match variable {
             Variable::File(file) => joined("-var-file=", file.as_ref()),
             Variable::Value(value) => joined("-var=", value.as_ref()),
@@ -200,6 +203,13 @@ impl Tool<'_> {
         program.args.extend(self.json_into(&options.args));
         program.args.extend(self.other_state());
         options.append_to(&mut program.args);
+        program
+    }
+
+    /// Prints the outputs of the state as JSON, sensitive ones as well.
+    pub(crate) fn outputs(&self) -> Program {
+        let mut program = self.own("output", &["-json"]);
+        program.args.extend(self.other_state());
         program
     }
 

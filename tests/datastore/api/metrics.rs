@@ -181,6 +181,12 @@ async fn refusals_and_broken_reads_start_at_0() {
     datastore_broken_answers_total{route="/api/artifacts",method="HEAD",status="5xx",kind="bin"} 0
     datastore_broken_answers_total{route="/api/artifacts",method="HEAD",status="5xx",kind="json"} 0
     datastore_broken_answers_total{route="/api/artifacts",method="HEAD",status="5xx",kind="workspace"} 0
+    datastore_broken_answers_total{route="/api/documents",method="GET",status="2xx",kind="outputs"} 0
+    datastore_broken_answers_total{route="/api/documents",method="GET",status="2xx",kind="status"} 0
+    datastore_broken_answers_total{route="/api/documents",method="GET",status="5xx",kind="outputs"} 0
+    datastore_broken_answers_total{route="/api/documents",method="GET",status="5xx",kind="status"} 0
+    datastore_broken_answers_total{route="/api/documents",method="HEAD",status="5xx",kind="outputs"} 0
+    datastore_broken_answers_total{route="/api/documents",method="HEAD",status="5xx",kind="status"} 0
     datastore_broken_answers_total{route="/api/logs",method="GET",status="2xx",kind="log"} 0
     datastore_broken_answers_total{route="/api/logs",method="GET",status="5xx",kind="log"} 0
     datastore_broken_answers_total{route="/api/logs",method="HEAD",status="5xx",kind="log"} 0

@@ -87,3 +87,20 @@ fn the_first_words_of_a_containers_command_decide_whether_it_is_burritos() {
     assert!(burritos(&["burrito", "version"]));
     assert!(!burritos(&["version"]) && !burritos(&["runner", "version"]));
 }
+
+#[test]
+fn only_allowed_commands_run() {
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    for (allowed, args, code) in [
+        ("version, check", ["version"].as_slice(), 0),
+        ("check", &["version"], 64),
+        ("check", &["apply", "--no-plan"], 64),
+        ("chekc", &["version"], 64),
+        ("", &["version"], 0),
+    ] {
+        let mut command = sandbox.command(args);
+        let ended = Ended::from(command.env("PLANCHA_ALLOWED_COMMANDS", allowed).output().unwrap());
+        assert_eq!(ended.code, code, "{allowed} {args:?}: {}", ended.stderr);
+    }
+    assert!(sandbox.calls().is_empty());
+}

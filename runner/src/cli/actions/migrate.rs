@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::cli::RunArgs;
-use crate::cli::actions::LeaseArgs;
+use crate::cli::actions::{LayersArgs, LeaseArgs};
 use crate::version::{ToolName, ToolRequest};
 
 /// `runner migrate`
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct MigrateArgs {
     /// What all actions share.
     #[command(flatten)]
@@ -30,6 +30,9 @@ pub struct MigrateArgs {
     /// Add the providers' hashes for this platform, such as `linux_arm64`, to the lock file (repeatable)
     #[arg(long, value_name = "OS_ARCH", value_parser = platform, conflicts_with_all = ["rollback", "dry_run"])]
     pub lock_platform: Vec<String>,
+    /// Several layers.
+    #[command(flatten)]
+    pub layers: LayersArgs,
     /// The lease of the layer.
     #[command(flatten)]
     pub lease: LeaseArgs,

@@ -6,7 +6,7 @@ use clap::Args;
 use clap::builder::BoolishValueParser;
 
 /// Where the state is.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct StateFileArgs {
     /// Work with the state in this file, plain or compressed with gzip, if the module has no backend or the backend
     /// `local`. The tool gets a copy. If the file does not exist or is empty, there is no state yet

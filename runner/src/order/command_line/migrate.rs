@@ -13,7 +13,16 @@ impl Job {
         burrito: bool,
         environment: &Environment,
     ) -> Result<Self, JobError> {
-        let MigrateArgs { run, to, dry_run, rollback, version_paths, lock_platform, lease } = args;
+        let MigrateArgs {
+            run,
+            to,
+            dry_run,
+            rollback,
+            version_paths,
+            lock_platform,
+            lease,
+            layers: _,
+        } = args;
         let usage = |reason: &str| Err(JobError::Usage(reason.to_owned()));
         if run.datastore.datastore.is_none() {
             return usage(

@@ -83,6 +83,15 @@ impl LayerFile {
         }
     }
 
+    /// All layers of the file.
+    pub(crate) fn load_all(path: &Path) -> Result<Vec<Layer>, LayerError> {
+        let found = layers(path, &read(path)?)?;
+        if found.is_empty() {
+            return Err(LayerError::Missing { path: path.to_owned() });
+        }
+        Ok(found)
+    }
+
     /// The layer as it was read.
     pub(crate) fn layer(&self) -> &Layer {
         &self.layer

@@ -237,9 +237,12 @@ impl Run<'_> {
         }
     }
 
-    /// Records which version of the tool has written the state, and after a destroy what that has.
+    /// Records which version of the tool has written the state, after a converge its outputs, and after a destroy what is left.
     async fn conclude_states(&mut self, prepared: &Prepared) {
         self.raise_layer_tool(&prepared.installed).await;
+        if self.job.action.is_judged() {
+            Box::pin(self.store_outputs(prepared)).await;
+        }
         if self.job.action.destroys() {
             self.record_final_state(prepared).await;
         }

@@ -7,15 +7,15 @@ mod evidence;
 mod history;
 mod state;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use datastore_api::{File, PlanFormat, chain};
+use datastore_api::{ClientError, File, PlanFormat, chain};
 use fs_err as fs;
 
 use crate::process::text::clean;
-use crate::report::ledger::{ImportRecord, ImportState, ReviewedPlan};
-use crate::run::apply::existing::evidence::unanswered_create;
+use crate::report::ledger::{ImportRecord, ImportState, Resource, ReviewedPlan};
+use crate::run::apply::existing::evidence::{Creation, last_creation, unanswered_create};
 use crate::run::apply::existing::history::{History, Of};
 use crate::run::apply::existing::state::Objects;
 use crate::run::apply::remainder::{Imported, Imports, is_same_creation, planned_id};
@@ -50,6 +50,22 @@ struct Known {
 }
 
 impl Run<'_> {
+    /// The addresses whose last object a run of this layer has begun to create, and has not completed.
+    pub(in crate::run) async fn created_by_failed_runs(
+        &self,
+    ) -> Result<BTreeSet<String>, ClientError> {
+        let history = self.history().await?;
+        let mut past = BTreeMap::<_, Vec<_>>::new();
+        for (resource, _) in history.past().filter(|(resource, _)| resource.deposed.is_none()) {
+            past.entry(&resource.address).or_default().push(resource);
+        }
+        let is_incomplete = |past: &Vec<&Resource>| {
+            matches!(last_creation(past.iter().copied()), Creation::Open | Creation::Failed)
+        };
+        let incomplete = past.into_iter().filter(|(_, past)| is_incomplete(past));
+        Ok(incomplete.map(|(address, _)| address.clone()).collect())
+    }
+
     /// The objects to import, if all of those that exist can be. Otherwise it says why not, and how a person imports them.
     pub(super) async fn imports(
         &mut self,

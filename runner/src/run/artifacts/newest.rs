@@ -60,6 +60,8 @@ enum Examined {
     Unfinished,
     /// It destroys everything, and needs its approval.
     Destroys,
+    /// A check or converge has made it: it is applied only where it is named.
+    Judged,
     /// Its digest is not the approved one.
     NotApproved,
     Elsewhere {
@@ -178,7 +180,7 @@ impl Artifacts {
                 Examined::Destroys => tracing::warn!(
                     "skipping {plan}: it destroys everything; `runner destroy --approve` applies it"
                 ),
-                Examined::NotApproved => {}
+                Examined::Judged | Examined::NotApproved => {}
                 Examined::Elsewhere { place } => {
                     tracing::info!("skipping {plan}: it was made for another place ({place})");
                     other.get_or_insert_with(|| (plan.to_string(), place));
@@ -229,6 +231,9 @@ impl Artifacts {
         };
         if wanted.approved.is_none() && record.as_ref().is_some_and(PlanRecord::destroys) {
             return Ok(Examined::Destroys);
+        }
+        if record.as_ref().is_some_and(PlanRecord::is_judged) {
+            return Ok(Examined::Judged);
         }
         if let Some(record) = record.filter(|record| !record.is_of(wanted.place, wanted.source)) {
             return Ok(Examined::Elsewhere { place: record.shown_place() });

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use datastore_api::client::{StateOrigin, Upload};
 use datastore_api::state::{DEFAULT_WORKSPACE, StateKey};
-use datastore_api::{Attempt, ClientError, Sha256, chain};
+use datastore_api::{ClientError, chain};
 use fs_err as fs;
 use reqwest::StatusCode;
 
@@ -25,15 +25,6 @@ use crate::version::ToolName;
 
 /// The file for a plan that is applied at once and stored nowhere, in the private directory.
 const APPROVED: &str = "approved.bin";
-
-/// A plan of this command that is applied by its second part.
-#[derive(Debug)]
-pub(crate) struct PlannedDestroy {
-    pub(crate) sha256: Sha256,
-    pub(crate) attempt: Attempt,
-    /// Where it is without a datastore.
-    pub(crate) file: PathBuf,
-}
 
 impl Run<'_> {
     /// Reads the state before it is planned to destroy what it has. Returns whether that is nothing.
@@ -219,19 +210,8 @@ impl Run<'_> {
         prepared.installed.tool == ToolName::Tofu && (self.environment.encrypts || is_declared())
     }
 
-    /// The plan that this run has made, if the same command applies it.
-    pub(crate) fn planned_destroy(&self) -> Option<PlannedDestroy> {
-        let plan = self.report.plan.as_ref()?;
-        let goes_on = self.job.action.goes_on() && self.report.outcome == Outcome::Changes;
-        goes_on.then(|| PlannedDestroy {
-            sha256: plan.sha256,
-            attempt: self.attempt().unwrap_or_default(),
-            file: self.exported_plan().unwrap_or_default(),
-        })
-    }
-
     /// The file that the plan is written to, if there is no datastore.
-    pub(super) fn exported_plan(&self) -> Option<PathBuf> {
+    pub(in crate::run) fn exported_plan(&self) -> Option<PathBuf> {
         let is_private = self.job.action.goes_on() && self.job.datastore.is_none();
         self.job.plan_file.clone().or_else(|| is_private.then(|| self.scratch.join(APPROVED)))
     }

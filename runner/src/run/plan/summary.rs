@@ -23,6 +23,17 @@ pub(crate) struct Summary {
     /// Whether the tool itself finds nothing to do: its own `-detailed-exitcode` is 0. A data source that is read at the
     /// apply is something to do, unless the tool reports that nothing is.
     pub(crate) is_empty: bool,
+    /// Where there are objects.
+    pub(crate) objects: Objects,
+}
+
+/// Where there are objects, by the changes of a plan, which names also those that stay as they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Objects {
+    /// In the state: the plan keeps, changes or removes one.
+    pub(crate) in_state: bool,
+    /// In the code: not every change only removes one.
+    pub(crate) in_code: bool,
 }
 
 /// The JSON is not a plan, or of an unknown version.
@@ -43,7 +54,8 @@ impl Summary {
             Some(applyable) => !applyable && !any,
             None => !any && !resources.reads,
         };
-        Ok(Self { counts: resources.counts, changes: applyable.unwrap_or(any), is_empty })
+        let Changes { counts, objects, .. } = resources;
+        Ok(Self { counts, changes: applyable.unwrap_or(any), is_empty, objects })
     }
 }
 
@@ -110,12 +122,19 @@ pub(crate) struct Changed<After = IgnoredAny> {
     /// The address of a resource, the name of an output.
     pub(crate) address: Option<String>,
     previous_address: Option<String>,
+    /// `managed` or `data`.
+    mode: Option<String>,
+    /// The type of a resource; none of an output.
+    #[serde(rename = "type")]
+    pub(crate) resource_type: Option<String>,
+    /// Why the tool plans it.
+    pub(crate) action_reason: Option<String>,
     /// The key of an object that an earlier apply could not destroy.
     pub(crate) deposed: Option<String>,
     pub(crate) change: Change<After>,
 }
 
-impl Changed {
+impl<After> Changed<After> {
     /// The address before, if the resource is moved.
     pub(crate) fn moved_from(&self) -> Option<&str> {
         let previous = self.previous_address.as_deref();
@@ -128,11 +147,17 @@ impl Changed {
 pub(crate) struct Change<After = IgnoredAny> {
     pub(crate) actions: Vec<String>,
     importing: Option<IgnoredAny>,
+    /// The value before.
+    pub(crate) before: After,
     /// The planned value.
     pub(crate) after: After,
+    /// Which parts of them are sensitive, or not known yet.
+    pub(crate) before_sensitive: After,
+    pub(crate) after_sensitive: After,
+    pub(crate) after_unknown: After,
 }
 
-impl Change {
+impl<After> Change<After> {
     pub(crate) fn is_import(&self) -> bool {
         self.importing.is_some()
     }
@@ -149,6 +174,7 @@ struct Changes {
     counts: Counts,
     any: bool,
     reads: bool,
+    objects: Objects,
 }
 
 impl Collector for Changes {
@@ -167,6 +193,10 @@ impl Collector for Changes {
                 *delete += 1;
             }
             _ => {}
+        }
+        if changed.mode.as_deref() != Some("data") {
+            self.objects.in_state |= actions != ["create"];
+            self.objects.in_code |= !matches!(actions.as_slice(), ["delete" | "forget"]);
         }
         // A move changes the state.
         self.any |= change.is_change() || changed.moved_from().is_some();
@@ -318,6 +348,26 @@ mod tests {
         for change in [moved, imported] {
             assert_eq!(empty(change, ""), (true, false), "{change}");
             assert_eq!(empty(change, r#", "applyable": false"#), (false, false), "{change}");
+        }
+    }
+
+    #[test]
+    fn objects_of_the_state_and_of_the_code_are_known_and_data_are_none() {
+        let facts = |resources: &[(&str, &str)]| {
+            let change = |(mode, actions): &(&str, &str)| {
+                format!(r#"{{"mode": "{mode}", "change": {{"actions": [{actions}]}}}}"#)
+            };
+            let list = resources.iter().map(change).collect::<Vec<_>>().join(",");
+            let json = format!(r#"{{"format_version": "1.2", "resource_changes": [{list}]}}"#);
+            let summary = Summary::from_json(json.as_bytes()).unwrap();
+            (summary.objects.in_state, summary.objects.in_code)
+        };
+        let data = ("data", r#""read""#);
+        assert_eq!(facts(&[data]), (false, false));
+        assert_eq!(facts(&[data, ("managed", r#""create""#)]), (false, true));
+        assert_eq!(facts(&[("managed", r#""delete""#), ("managed", r#""forget""#)]), (true, false));
+        for actions in [r#""no-op""#, r#""update""#, r#""delete","create""#] {
+            assert_eq!(facts(&[("managed", actions)]), (true, true), "{actions}");
         }
     }
 

@@ -92,7 +92,7 @@ fn check(args: &[String]) -> Result<(), String> {
 
 /// The options without the replacements that were made: another plan would make them again.
 fn without_done(options: PlanOptions, done: &Done) -> PlanOptions {
-    let PlanOptions { variables, targets, mut replaces, args, destroy } = options;
+    let PlanOptions { variables, targets, mut replaces, args, destroy, no_lock } = options;
     replaces.retain(|address| !done.created.contains(address));
     let (mut left, mut given) = (Vec::new(), args.into_iter());
     while let Some(arg) = given.next() {
@@ -105,7 +105,7 @@ fn without_done(options: PlanOptions, done: &Done) -> PlanOptions {
             left.extend(next);
         }
     }
-    PlanOptions { variables, targets, replaces, args: left, destroy }
+    PlanOptions { variables, targets, replaces, args: left, destroy, no_lock }
 }
 
 #[cfg(test)]

@@ -71,7 +71,7 @@ impl Run<'_> {
     }
 
     /// The version of the state that the backend has. `None`: it cannot be read now.
-    pub(super) async fn pull_version(
+    pub(in crate::run) async fn pull_version(
         &mut self,
         prepared: &Prepared,
     ) -> Result<Option<StateVersion>, RunError> {

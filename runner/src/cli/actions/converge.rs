@@ -1,0 +1,69 @@
+//! The arguments of `runner check` and `runner converge`.
+
+use std::time::Duration;
+
+use clap::Args;
+use clap::builder::BoolishValueParser;
+use datastore_api::Sha256;
+
+use crate::cli::RunArgs;
+use crate::cli::actions::{LayersArgs, LeaseArgs, PolicyArgs};
+use crate::cli::limits::time_limit;
+
+/// `runner check`
+#[derive(Clone, Debug, Args)]
+pub struct CheckArgs {
+    /// What all actions share.
+    #[command(flatten)]
+    pub run: RunArgs,
+    /// What is allowed.
+    #[command(flatten)]
+    pub policy: PolicyArgs,
+    /// Exit with code 2 if the status is changed or absent
+    #[arg(long)]
+    pub detailed_exitcode: bool,
+    /// Several layers.
+    #[command(flatten)]
+    pub layers: LayersArgs,
+    /// How many checks in a row must have failed transiently until the status becomes an error
+    #[arg(long, env = "PLANCHA_ERROR_AFTER", value_name = "N", default_value_t = 3)]
+    pub error_after: u32,
+}
+
+/// `runner converge`
+#[derive(Clone, Debug, Args)]
+pub struct ConvergeArgs {
+    /// What all actions share.
+    #[command(flatten)]
+    pub run: RunArgs,
+    /// What is allowed.
+    #[command(flatten)]
+    pub policy: PolicyArgs,
+    /// Apply a plan whose destructive changes are exactly those of this digest, which a check or converge has printed. It
+    /// approves them once, and for --approval-lifetime. Needs a datastore
+    #[arg(
+        long,
+        env = "PLANCHA_APPROVE_DESTRUCTIVE",
+        help_heading = "Policy",
+        value_name = "SHA256"
+    )]
+    pub approve_destructive: Option<Sha256>,
+    /// Apply the plan whatever it destroys. What the policy denies stays denied
+    #[arg(long, help_heading = "Policy", conflicts_with = "approve_destructive")]
+    pub auto_approve: bool,
+    /// How long a digest can be approved after it was first printed
+    #[arg(long, env = "PLANCHA_APPROVAL_LIFETIME", help_heading = "Policy", value_name = "DURATION", default_value = "24h", value_parser = time_limit)]
+    pub approval_lifetime: Duration,
+    /// Exit with code 0 if the policy refuses the plan, for jobs that must not count as failed
+    #[arg(long, env = "PLANCHA_EXIT_ZERO_ON_SKIP", help_heading = "Policy", value_parser = BoolishValueParser::new())]
+    pub exit_zero_on_skip: bool,
+    /// How many runs in a row must have failed transiently until the status becomes an error
+    #[arg(long, env = "PLANCHA_ERROR_AFTER", value_name = "N", default_value_t = 3)]
+    pub error_after: u32,
+    /// Several layers.
+    #[command(flatten)]
+    pub layers: LayersArgs,
+    /// The lease of the layer.
+    #[command(flatten)]
+    pub lease: LeaseArgs,
+}

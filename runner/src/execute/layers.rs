@@ -1,0 +1,210 @@
+//! One command for several layers: each is a job of its own, in the order of what they need.
+//!
+//! [`targets`] finds the layers, [`order`] decides which may start, and [`table`] makes one exit code and a table of their
+//! ends. What a run of one layer is, is not known here.
+
+pub(crate) mod order;
+mod table;
+mod targets;
+
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
+
+use crate::cli::{
+    CheckArgs, ConvergeArgs, DestroyArgs, Environment, LayersArgs, MigrateArgs, NamedFile, RunArgs,
+};
+use crate::execute::layers::order::{Need, Order};
+use crate::execute::layers::table::Row;
+use crate::execute::layers::targets::Target;
+use crate::execute::{Ended, Outputs, execute_job, start_output};
+use crate::failure::{Failure, last_line};
+use crate::order::job::{Job, JobError, Rejected};
+use crate::order::pipes;
+use crate::process::Signals;
+use crate::process::label::Labelled;
+use crate::run::error::RunError;
+
+/// A command that works on several layers.
+#[derive(Clone, Debug)]
+pub(crate) enum Each {
+    Check(Box<CheckArgs>),
+    Converge(Box<ConvergeArgs>),
+    Destroy(Box<DestroyArgs>),
+    Migrate(Box<MigrateArgs>),
+}
+
+impl Each {
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Check(_) => "check",
+            Self::Converge(_) => "converge",
+            Self::Destroy(_) => "destroy",
+            Self::Migrate(_) => "migrate",
+        }
+    }
+
+    pub(crate) fn run(&mut self) -> &mut RunArgs {
+        match self {
+            Self::Check(args) => &mut args.run,
+            Self::Converge(args) => &mut args.run,
+            Self::Destroy(args) => &mut args.run,
+            Self::Migrate(args) => &mut args.run,
+        }
+    }
+
+    fn layers(&self) -> &LayersArgs {
+        match self {
+            Self::Check(args) => &args.layers,
+            Self::Converge(args) => &args.layers,
+            Self::Destroy(args) => &args.layers,
+            Self::Migrate(args) => &args.layers,
+        }
+    }
+
+    /// Whether a layer comes before those that it needs: what uses an object is destroyed before it, and what reads a state is
+    /// migrated before it.
+    fn is_reversed(&self) -> bool {
+        matches!(self, Self::Destroy(_) | Self::Migrate(_))
+    }
+
+    /// An argument that belongs to one layer or run, and was given for several.
+    fn of_one_layer(&mut self) -> Option<&'static str> {
+        let digest = match self {
+            Self::Converge(args) => {
+                args.approve_destructive.is_some().then_some("--approve-destructive")
+            }
+            Self::Destroy(args) => args.approve.is_some().then_some("--approve"),
+            Self::Check(_) | Self::Migrate(_) => None,
+        };
+        let run = self.run();
+        let given = [
+            (run.run.is_some(), "--run"),
+            (run.attempt.is_some(), "--attempt"),
+            (run.path.is_some(), "--path"),
+            (run.work_dir.is_some(), "--work-dir"),
+            (run.identity.name.is_some(), "--name"),
+            (run.identity.layer.is_some(), "--layer"),
+            (run.plan_file.is_some(), "--plan-file"),
+            (run.state_files.state_in.is_some(), "--state-in"),
+            (run.state_files.state_out.is_some(), "--state-out"),
+            (run.result.is_some(), "--result"),
+        ];
+        digest.or_else(|| given.into_iter().find_map(|(is_given, name)| is_given.then_some(name)))
+    }
+
+    /// The files that the runner itself reads.
+    pub(crate) fn files(&mut self) -> Vec<NamedFile<'_>> {
+        match self {
+            Self::Check(args) => args.run.files(false),
+            Self::Converge(args) => args.run.files(false),
+            Self::Destroy(args) => args.run.files(args.approve.is_some()),
+            Self::Migrate(args) => args.files(),
+        }
+    }
+
+    /// The job of one root module.
+    pub(crate) async fn job(
+        self,
+        burrito: bool,
+        environment: &Environment,
+    ) -> Result<Job, JobError> {
+        match self {
+            Self::Check(args) => Job::check(*args, environment).await,
+            Self::Converge(args) => Job::converge(*args, environment).await,
+            Self::Destroy(args) => Job::destroy(*args, burrito, environment).await,
+            Self::Migrate(args) => Job::migrate(*args, burrito, environment).await,
+        }
+    }
+
+    /// The command for one layer.
+    fn of(&self, target: &Target) -> Self {
+        let mut each = self.clone();
+        let run = each.run();
+        run.targets = Vec::new();
+        run.identity.layer = Some(target.file.clone());
+        run.identity.name = Some(target.name.clone());
+        each
+    }
+}
+
+/// Runs the command for each of its layers. `None`: it names a root module, not layers.
+pub(crate) async fn run(mut each: Each, environment: &Environment) -> Option<u8> {
+    let targets = match targets::find(&each.run().targets) {
+        Ok(targets) => targets?,
+        Err(error) => return Some(refused(&error)),
+    };
+    if let Some(flag) = each.of_one_layer() {
+        let reason =
+            format!("{flag} belongs to one layer: leave it out, or name one layer with --layer");
+        return Some(refused(&JobError::Usage(reason)));
+    }
+    let order = match Order::new(&targets, &each.layers().needs, each.is_reversed()) {
+        Ok(order) => order,
+        Err(error) => return Some(refused(&error)),
+    };
+    Some(run_all(&each, &targets, order, environment).await)
+}
+
+fn refused(error: &JobError) -> u8 {
+    last_line::log(&Failure::from(error))
+}
+
+/// Runs all layers, those that are independent at the same time. After a signal no other one starts.
+async fn run_all(
+    each: &Each,
+    targets: &[Target],
+    mut order: Order,
+    environment: &Environment,
+) -> u8 {
+    let mut args = each.clone();
+    let limit = args.run().limits.timeout;
+    let listening = start_output(environment).and_then(|()| Signals::listen(None));
+    let signals = match listening {
+        Ok(signals) => signals,
+        Err(error) => return last_line::log(&Failure::from(&RunError::Io(error))),
+    };
+    let stops_at_failure = matches!(each, Each::Migrate(_));
+    let parallel = if stops_at_failure { 1 } else { usize::from(each.layers().parallel.max(1)) };
+    let mut rows = targets.iter().map(|target| Row::new(&target.id())).collect::<Vec<_>>();
+    let mut running = FuturesUnordered::new();
+    loop {
+        while running.len() < parallel && signals.stopped().is_none() {
+            match order.next() {
+                Some((index, Need::Met)) => {
+                    let target = &targets[index];
+                    let run = run_layer(each.of(target), environment, signals.child(limit));
+                    let run = Box::pin(run);
+                    let label = target.id();
+                    running.push(Labelled::new(&label, async move { (index, run.await) }));
+                }
+                Some((index, Need::Failed(by))) => {
+                    let by = targets[by].id();
+                    tracing::warn!("{} is blocked by {by}", targets[index].id());
+                    rows[index].block(&by);
+                }
+                None => break,
+            }
+        }
+        let Some((index, ended)) = running.next().await else { break };
+        let has_failed = !rows[index].end(&ended);
+        order.end(index, has_failed);
+        if has_failed && stops_at_failure {
+            order.stop(index);
+        }
+    }
+    let stop = signals.stopped();
+    for line in table::lines(each.name(), &rows) {
+        tracing::info!("{line}");
+    }
+    table::exit_code(&rows, stop)
+}
+
+/// Runs one layer.
+async fn run_layer(mut each: Each, environment: &Environment, signals: Signals) -> Ended {
+    let name = each.name();
+    let job = async {
+        pipes::read(each.files()).await?;
+        Ok::<_, Rejected>(each.job(false, environment).await?)
+    };
+    Box::pin(execute_job(name, job, environment, Outputs::default(), &signals)).await
+}

@@ -1,0 +1,108 @@
+//! Which layers a command names: manifests, or a directory of manifests.
+
+use std::path::{Path, PathBuf};
+
+use datastore_api::Name;
+use fs_err as fs;
+
+use crate::order::job::JobError;
+use crate::order::layer::{LayerError, LayerFile};
+use crate::tool::file_names::is_module;
+
+/// A layer of a manifest.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    pub(crate) file: PathBuf,
+    pub(crate) namespace: Name,
+    pub(crate) name: Name,
+    /// The layers of its annotation `plancha/needs`.
+    pub(crate) needs: Vec<String>,
+}
+
+/// The annotation that lists the layers which a layer needs, separated by commas.
+const NEEDS: &str = "plancha/needs";
+
+impl Target {
+    /// `NAMESPACE/NAME`.
+    pub(crate) fn id(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+}
+
+/// The layers that the arguments name. `None`: they name code, as a command for one root module takes it.
+pub(super) fn find(targets: &[String]) -> Result<Option<Vec<Target>>, JobError> {
+    let files = match targets {
+        [] => return Ok(None),
+        [only] => match files_of(Path::new(only))? {
+            Some(files) => files,
+            None => return Ok(None),
+        },
+        several => several.iter().map(PathBuf::from).collect(),
+    };
+    let mut found = Vec::<Target>::new();
+    for file in &files {
+        if !is_manifest(file) {
+            return Err(JobError::Usage(format!(
+                "`{}` is not a manifest (.yaml, .yml, .json): several arguments name layers, and code is named by --source",
+                file.display()
+            )));
+        }
+        for layer in LayerFile::load_all(file)? {
+            let target = target(file, &layer)?;
+            if let Some(same) = found.iter().find(|other| other.id() == target.id()) {
+                return Err(JobError::Config(format!(
+                    "the layer {} is in {} and in {}",
+                    target.id(),
+                    same.file.display(),
+                    target.file.display()
+                )));
+            }
+            found.push(target);
+        }
+    }
+    Ok(Some(found))
+}
+
+/// The manifests at a path. `None`: it is code.
+fn files_of(path: &Path) -> Result<Option<Vec<PathBuf>>, JobError> {
+    if is_manifest(path) && path.is_file() {
+        return Ok(Some(vec![path.to_owned()]));
+    }
+    if !path.is_dir() {
+        return Ok(None);
+    }
+    let mut files = Vec::new();
+    for entry in fs::read_dir(path).map_err(LayerError::Io)? {
+        let entry = entry.map_err(LayerError::Io)?;
+        if is_module(entry.file_name().as_encoded_bytes()) {
+            return Ok(None);
+        }
+        let file = entry.path();
+        // Other objects may lie beside the layers.
+        if is_manifest(&file) && LayerFile::load_all(&file).is_ok() {
+            files.push(file);
+        }
+    }
+    files.sort();
+    Ok(Some(files).filter(|files| !files.is_empty()))
+}
+
+fn is_manifest(path: &Path) -> bool {
+    let extension = path.extension().unwrap_or_default();
+    ["yaml", "yml", "json"].iter().any(|known| extension.eq_ignore_ascii_case(known))
+}
+
+fn target(file: &Path, layer: &crate::order::layer::Layer) -> Result<Target, JobError> {
+    let wrong = |what: &str| JobError::Config(format!("{}: {what}", file.display()));
+    let name =
+        layer.metadata.name.as_deref().ok_or_else(|| wrong("a layer has no metadata.name"))?;
+    let namespace = layer.metadata.namespace.as_deref().unwrap_or("default");
+    let parse = |text: &str| text.parse::<Name>().map_err(|error| wrong(&error.to_string()));
+    let needs = layer.own_annotation(NEEDS).unwrap_or_default().split(',').map(str::trim);
+    Ok(Target {
+        file: file.to_owned(),
+        namespace: parse(namespace)?,
+        name: parse(name)?,
+        needs: needs.filter(|need| !need.is_empty()).map(str::to_owned).collect(),
+    })
+}

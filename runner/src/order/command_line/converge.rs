@@ -1,0 +1,87 @@
+//! Jobs of `runner check` and `runner converge`.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::cli::{CheckArgs, ConvergeArgs, Environment, PolicyArgs, RunArgs};
+use crate::order::command_line::named_source;
+use crate::order::job::{Action, Approval, Converge, Job, JobError, Judging};
+use crate::policy::Policy;
+use crate::source::checkout::Source;
+
+/// How long an approval is offered by a check.
+const LIFETIME: std::time::Duration = std::time::Duration::from_hours(24);
+
+impl Job {
+    /// The job of `runner check`.
+    pub(crate) async fn check(
+        args: CheckArgs,
+        environment: &Environment,
+    ) -> Result<Self, JobError> {
+        let CheckArgs { run, policy, detailed_exitcode, error_after, layers: _ } = args;
+        check_files(&run)?;
+        let policy = load_policy(&policy, &run)?;
+        let action = Action::Check { detailed_exitcode };
+        let mut job = Self::new(run, false, false, environment, |_| Ok(action)).await?;
+        job.options.no_lock = true;
+        let judging = Judging {
+            policy,
+            approval_lifetime: LIFETIME,
+            exit_zero_on_skip: false,
+            error_after: error_after.max(1),
+        };
+        Ok(Self { judging: Some(judging), ..job })
+    }
+
+    /// The job of `runner converge`: its plan.
+    pub(crate) async fn converge(
+        args: ConvergeArgs,
+        environment: &Environment,
+    ) -> Result<Self, JobError> {
+        let ConvergeArgs { run, policy, approve_destructive, auto_approve, lease, .. } = args;
+        if approve_destructive.is_some() && run.datastore.datastore.is_none() {
+            return Err(JobError::Usage(
+                "--approve-destructive needs a datastore, which keeps what was offered and approved: name one with --datastore"
+                    .to_owned(),
+            ));
+        }
+        check_files(&run)?;
+        let policy = load_policy(&policy, &run)?;
+        let approval = match (approve_destructive, auto_approve) {
+            (Some(digest), _) => Approval::Digest(digest),
+            (None, true) => Approval::Any,
+            (None, false) => Approval::None,
+        };
+        let action = Action::Converge(Converge::Plan(approval));
+        let job = Self::new(run, false, false, environment, |_| Ok(action)).await?;
+        let judging = Judging {
+            policy,
+            approval_lifetime: args.approval_lifetime,
+            exit_zero_on_skip: args.exit_zero_on_skip,
+            error_after: args.error_after.max(1),
+        };
+        let break_stale_lock = lease.break_stale_lock;
+        Ok(Self { judging: Some(judging), break_stale_lock, ..job })
+    }
+}
+
+/// A check and a converge keep their plans in the datastore, or not at all.
+fn check_files(run: &RunArgs) -> Result<(), JobError> {
+    if run.plan_file.is_some() {
+        return Err(JobError::Usage(
+            "--plan-file is for plan and apply: check and converge keep their plan in the datastore, if there is one"
+                .to_owned(),
+        ));
+    }
+    Ok(())
+}
+
+/// Reads the policy. One inside of the source is refused: its author could allow himself everything.
+fn load_policy(args: &PolicyArgs, run: &RunArgs) -> Result<Arc<Policy>, JobError> {
+    let source = named_source(run)?;
+    let dir = match &source {
+        Source::Directory(dir) => Some(Path::new(dir)),
+        _ => None,
+    };
+    Ok(Arc::new(Policy::load(args, dir)?))
+}

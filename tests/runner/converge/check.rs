@@ -1,0 +1,153 @@
+//! `runner check`: it plans without the lock of the state, applies nothing, and records the status of the layer.
+
+use serde_json::Value;
+use support::{Ended, Sandbox, TestDatastore};
+
+use crate::{RUNNER, json};
+
+const CODE: &str =
+    "resource \"terraform_data\" \"a\" { input = 1 }\nresource \"terraform_data\" \"b\" {}\n";
+
+/// A layer `x` in `module`, with a real tool.
+pub(super) struct Layer {
+    pub(super) datastore: TestDatastore,
+    pub(super) sandbox: Sandbox,
+}
+
+impl Layer {
+    pub(super) async fn new() -> Self {
+        let sandbox = Sandbox::new(RUNNER);
+        sandbox.write("module/main.tf", CODE);
+        Self { datastore: TestDatastore::memory().await, sandbox }
+    }
+
+    /// One with two objects.
+    pub(super) async fn applied() -> Self {
+        let layer = Self::new().await;
+        let ended = layer.run(&["apply", "--no-plan"]);
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+        layer
+    }
+
+    pub(super) fn write(&self, code: &str) {
+        self.sandbox.write("module/main.tf", code);
+    }
+
+    pub(super) fn run(&self, args: &[&str]) -> Ended {
+        let layer = ["--path", "module", "--name", "x", "--result", "result.json"];
+        let args = [&args[..1], &layer, &args[1..]].concat();
+        self.sandbox.run_with(&self.datastore.url, &args)
+    }
+
+    pub(super) fn result(&self) -> Value {
+        json(self.sandbox.read("result.json").as_bytes())
+    }
+
+    /// The addresses in the state.
+    pub(super) fn objects(&self) -> Vec<String> {
+        let state = json(self.sandbox.read("module/terraform.tfstate").as_bytes());
+        let resources = state["resources"].as_array().unwrap().iter();
+        resources.map(|resource| resource["name"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// The stored status.
+    pub(super) async fn status(&self) -> Value {
+        let url = format!(
+            "{}api/documents?namespace=default&layer=x&name=status.json",
+            self.datastore.url
+        );
+        json(&reqwest::get(url).await.unwrap().error_for_status().unwrap().bytes().await.unwrap())
+    }
+
+    fn check(&self, args: &[&str]) -> (u8, String, Ended) {
+        let ended = self.run(&[&["check"], args].concat());
+        let status = self.result()["check"]["status"].as_str().unwrap_or_default().to_owned();
+        (u8::try_from(ended.code).unwrap(), status, ended)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_status_has_its_exit_code_and_nothing_is_applied() {
+    let layer = Layer::new().await;
+    let is = |args: &[&str], code: u8, status: &str| {
+        let (found, found_status, ended) = layer.check(args);
+        assert_eq!((found, &*found_status), (code, status), "{}", ended.stderr);
+        assert!(ended.stderr.contains(&format!("status: {status}")), "{}", ended.stderr);
+    };
+    is(&[], 0, "absent");
+    is(&["--detailed-exitcode"], 2, "absent");
+    assert!(!layer.sandbox.work().join("module/terraform.tfstate").exists());
+    assert_eq!(layer.run(&["apply", "--no-plan"]).code, 0);
+    is(&["--detailed-exitcode"], 0, "ok");
+    assert_eq!(layer.status().await["status"], "ok");
+    layer.write(&CODE.replace("input = 1", "input = 2"));
+    is(&[], 0, "changed");
+    is(&["--detailed-exitcode"], 2, "changed");
+    layer.write("resource \"terraform_data\" \"a\" { input = 1 }\n");
+    is(&[], 3, "destructively_changed");
+    let status = layer.status().await;
+    assert_eq!(status["changes"][0]["address"], "terraform_data.b");
+    assert_eq!(status["counts"]["delete"], 1);
+    assert!(status["approval"].is_string(), "{status}");
+    layer.write("");
+    is(&[], 3, "abandoned");
+    assert_eq!(layer.objects(), ["a", "b"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_check_does_not_take_the_lock_of_the_state() {
+    let layer = Layer::new().await;
+    let sandbox = &layer.sandbox;
+    let ended = layer.run(&["check"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let lock = "{\"ID\":\"11111111-1111-1111-1111-111111111111\",\"Operation\":\"apply\",\"Who\":\"someone\"}";
+    assert_eq!(layer.run(&["apply", "--no-plan"]).code, 0);
+    sandbox.write("module/.terraform.tfstate.lock.info", lock);
+    let held = std::fs::File::open(sandbox.work().join("module/terraform.tfstate")).unwrap();
+    held.lock().unwrap();
+    let (code, status, ended) = layer.check(&[]);
+    assert_eq!((code, &*status), (0, "ok"), "{}", ended.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_check_keeps_the_status_until_enough_have_failed() {
+    let layer = Layer::applied().await;
+    assert_eq!(layer.run(&["check"]).code, 0);
+    // A server that never answers.
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = server.local_addr().unwrap();
+    layer.write(&format!(
+        "data \"terraform_remote_state\" \"x\" {{\n  backend = \"http\"\n  config  = {{ address = \"http://{address}/state\" }}\n}}\n"
+    ));
+    for (number, expected) in [(1, "ok"), (2, "ok"), (3, "error"), (4, "error")] {
+        let ended = layer.run(&["check", "--step-timeout", "2s", "--grace", "1s"]);
+        assert_eq!(ended.code, 11, "{}", ended.stderr);
+        let status = layer.status().await;
+        assert_eq!(status["status"], expected, "{number}");
+        assert_eq!(
+            (&status["failed_in_a_row"], &status["class"]),
+            (&number.into(), &"timeout".into())
+        );
+        assert_eq!(status["runs_by_class"]["timeout"], number);
+    }
+    layer.write("resource \"terraform_data\" \"a\" {");
+    let ended = layer.run(&["check"]);
+    assert_eq!(ended.code, 8, "{}", ended.stderr);
+    layer.write(CODE);
+    assert_eq!(layer.run(&["check"]).code, 0);
+    let status = layer.status().await;
+    assert_eq!((&status["status"], &status["failed_in_a_row"]), (&"ok".into(), &0.into()));
+    layer.write("resource \"terraform_data\" \"a\" {");
+    assert_eq!(layer.run(&["check"]).code, 8);
+    assert_eq!(layer.status().await["status"], "error", "a failure that stays is an error at once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_check_is_never_the_plan_that_an_apply_finds() {
+    let layer = Layer::new().await;
+    assert_eq!(layer.run(&["check", "--run", "looked"]).code, 0);
+    let ended = layer.run(&["apply"]);
+    assert_eq!(ended.code, 8, "{}", ended.stderr);
+    let ended = layer.run(&["apply", "--plan", "looked"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+}

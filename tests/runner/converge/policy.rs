@@ -1,0 +1,66 @@
+//! The policy of a converge: rules, where they may be, and tainted objects of failed runs.
+
+use super::check::Layer;
+
+const TAINTING: &str = "resource \"terraform_data\" \"a\" {\n  provisioner \"local-exec\" { command = \"test -e CURED\" }\n}\n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rules_allow_and_refuse_beside_the_default() {
+    let layer = Layer::applied().await;
+    layer.sandbox.write(
+        "policy.yaml",
+        "rules:\n  - {effect: allow, actions: [delete], addresses: [terraform_data.b]}\n",
+    );
+    layer.write("resource \"terraform_data\" \"a\" { input = 1 }\n");
+    let source = ["--source", "module", "--policy", "policy.yaml", "--name", "x"];
+    let run = |args: &[&str]| {
+        let args = [args, &source].concat();
+        layer.sandbox.run_with(&layer.datastore.url, &args)
+    };
+    let ended = run(&["converge"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert_eq!(layer.objects(), ["a"]);
+    layer.write("");
+    let ended = run(&["converge"]);
+    assert_eq!(ended.code, 3, "{}", ended.stderr);
+    layer.sandbox.write("policy.yaml", "rules:\n  - {effect: sometimes}\n");
+    let ended = run(&["converge"]);
+    assert_eq!(ended.code, 8, "{}", ended.stderr);
+    assert!(ended.stderr.contains("policy.yaml"), "{}", ended.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_in_the_source_is_refused() {
+    let layer = Layer::applied().await;
+    layer.sandbox.write("module/policy.yaml", "rules:\n  - {effect: allow}\n");
+    let ended = layer.run(&["converge", "--policy", "module/policy.yaml"]);
+    assert_eq!(ended.code, 8, "{}", ended.stderr);
+    assert!(ended.stderr.contains("--policy-from-source"), "{}", ended.stderr);
+    let ended = layer.run(&["converge", "--policy", "module/policy.yaml", "--policy-from-source"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tainted_object_of_a_failed_run_is_healed_and_no_other() {
+    let layer = Layer::new().await;
+    let cured = layer.sandbox.work().join("cured");
+    layer.write(&TAINTING.replace("CURED", &cured.display().to_string()));
+    let ended = layer.run(&["converge"]);
+    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    layer.sandbox.write("cured", "");
+    let ended = layer.run(&["converge"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+
+    // The same object tainted by a person: no failed run has created it.
+    let state = layer.sandbox.read("module/terraform.tfstate");
+    assert!(!state.contains("tainted"), "{state}");
+    let tainted = state.replacen(
+        "\"schema_version\": 0,",
+        "\"status\": \"tainted\", \"schema_version\": 0,",
+        1,
+    );
+    layer.sandbox.write("module/terraform.tfstate", &tainted);
+    let ended = layer.run(&["converge"]);
+    assert_eq!(ended.code, 3, "{}", ended.stderr);
+    assert!(ended.stderr.contains("it is tainted"), "{}", ended.stderr);
+}

@@ -1,0 +1,107 @@
+//! Several layers in one command: their order, what a failure blocks, and one exit code.
+
+use support::{Ended, Sandbox};
+
+use crate::RUNNER;
+
+/// Layers with their needs, each a module below `code`.
+fn layers(layers: &[(&str, &str)]) -> Sandbox {
+    let sandbox = Sandbox::new(RUNNER);
+    for (name, needs) in layers {
+        let manifest = format!(
+            "apiVersion: config.terraform.padok.cloud/v1alpha1\nkind: TerraformLayer\nmetadata:\n  name: {name}\n  annotations:\n    \
+             plancha/needs: \"{needs}\"\nspec:\n  path: {name}\n"
+        );
+        sandbox.write(&format!("layers/{name}.yaml"), &manifest);
+        sandbox.write(&format!("code/{name}/main.tf"), "resource \"terraform_data\" \"a\" {}\n");
+    }
+    sandbox
+}
+
+fn run(sandbox: &Sandbox, args: &[&str]) -> Ended {
+    sandbox.run(&[&args[..1], &["--source", "code", "layers"], &args[1..]].concat())
+}
+
+fn has_state(sandbox: &Sandbox, layer: &str) -> bool {
+    sandbox.work().join(format!("code/{layer}/terraform.tfstate")).exists()
+}
+
+/// The line of a layer in the table.
+fn row<'a>(ended: &'a Ended, layer: &str) -> &'a str {
+    let name = format!("default/{layer} ");
+    ended
+        .stderr
+        .lines()
+        .rfind(|line| line.contains(&name))
+        .unwrap_or_else(|| panic!("{}", ended.stderr))
+}
+
+#[test]
+fn a_layer_runs_after_what_it_needs_and_every_line_names_its_layer() {
+    let sandbox = layers(&[("helm", "cluster"), ("cluster", "network"), ("network", "")]);
+    let ended = run(&sandbox, &["converge"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let at = |layer: &str| ended.stdout.find(&format!("[default/{layer}] ")).unwrap();
+    assert!(at("network") < at("cluster") && at("cluster") < at("helm"), "{}", ended.stdout);
+    assert!(ended.stdout.lines().all(|line| line.starts_with("[default/")), "{}", ended.stdout);
+    for layer in ["helm", "cluster", "network"] {
+        assert!(has_state(&sandbox, layer));
+        assert!(row(&ended, layer).contains("applied"), "{}", ended.stderr);
+    }
+    let ended = run(&sandbox, &["check", "--parallel", "3"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert!(row(&ended, "helm").contains("unchanged"), "{}", ended.stderr);
+}
+
+#[test]
+fn what_needs_a_failed_layer_is_blocked_and_others_run() {
+    let sandbox = layers(&[("helm", "cluster"), ("cluster", ""), ("dns", "")]);
+    sandbox.write("code/cluster/main.tf", "resource \"terraform_data\" \"a\" {");
+    let ended = run(&sandbox, &["converge", "--parallel", "2"]);
+    assert_eq!(ended.code, 8, "{}", ended.stderr);
+    assert!(row(&ended, "helm").contains("blocked"), "{}", ended.stderr);
+    assert!(row(&ended, "dns").contains("applied"), "{}", ended.stderr);
+    assert!(!has_state(&sandbox, "helm") && has_state(&sandbox, "dns"));
+}
+
+#[test]
+fn a_destroy_goes_the_other_way() {
+    let sandbox = layers(&[("helm", "cluster"), ("cluster", "")]);
+    assert_eq!(run(&sandbox, &["converge"]).code, 0);
+    let ended = run(&sandbox, &["destroy", "--auto-approve"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let at = |layer: &str| ended.stdout.find(&format!("[default/{layer}] ")).unwrap();
+    assert!(at("helm") < at("cluster"), "{}", ended.stdout);
+}
+
+#[test]
+fn cycles_unknown_needs_and_arguments_of_one_layer_are_refused_before_anything_runs() {
+    let circle = layers(&[("a", "b"), ("b", "a")]);
+    let ended = run(&circle, &["converge"]);
+    assert_eq!(ended.code, 8, "{}", ended.stderr);
+    assert!(ended.stderr.contains("default/a -> default/b -> default/a"), "{}", ended.stderr);
+    let missing = layers(&[("a", "elsewhere")]);
+    let ended = run(&missing, &["converge"]);
+    assert_eq!(ended.code, 8, "{}", ended.stderr);
+    assert!(ended.stderr.contains("elsewhere"), "{}", ended.stderr);
+    let two = layers(&[("a", ""), ("b", "")]);
+    let ended = run(&two, &["converge", "--run", "x"]);
+    assert_eq!(ended.code, 64, "{}", ended.stderr);
+    let ended = run(&two, &["converge", "--needs", "a=b", "--needs", "b=a"]);
+    assert_eq!(ended.code, 8, "{}", ended.stderr);
+    assert!(!has_state(&two, "a") && !has_state(&two, "b"));
+}
+
+#[test]
+fn a_signal_ends_the_running_layer_and_starts_no_other() {
+    let sandbox = layers(&[("a", ""), ("b", "")]);
+    let slow = "resource \"terraform_data\" \"a\" {\n  provisioner \"local-exec\" { command = \"touch started; sleep 30\" }\n}\n";
+    sandbox.write("code/a/main.tf", slow);
+    let started = sandbox.start(None, &["converge", "--source", "code", "layers"]);
+    support::eventually("the apply", || sandbox.work().join("code/a/started").exists());
+    started.signal("TERM");
+    let ended = started.wait();
+    assert_eq!(ended.code, 143, "{}", ended.stderr);
+    assert!(row(&ended, "b").contains("not started"), "{}", ended.stderr);
+    assert!(!has_state(&sandbox, "b"));
+}
