@@ -91,6 +91,7 @@ mod program {
     mod gc;
     mod listen;
     mod log;
+    mod monitoring;
     pub(crate) mod process;
     mod token;
 }

@@ -11,9 +11,9 @@ use crate::store::handle::Store;
 use crate::store::key::{DOCUMENTS, Key};
 
 /// The largest status that is read, in bytes.
-const MAX_STATUS: u64 = 1 << 20;
+const MAX_STATUS: u64 = 256 << 10;
 /// How many documents are read at the same time.
-const PARALLEL_READS: usize = 16;
+const PARALLEL_READS: usize = 8;
 /// How often a document is read again that is replaced meanwhile.
 const TRIES: usize = 4;
 /// The version of the format of a status.
@@ -26,6 +26,8 @@ pub struct ReadStatus {
     pub layer: Name,
     /// Its status.
     pub status: Result<LayerStatus, String>,
+    /// How many bytes were read.
+    pub size: usize,
 }
 
 impl Store {
@@ -70,17 +72,21 @@ impl Store {
     ) -> Result<Option<ReadStatus>, StoreError> {
         let name = STATUS.parse().map_err(backend_error)?;
         let key = DocumentKey { namespace: namespace.clone(), layer: layer.clone(), name };
+        let mut size = 0;
         let status = match self.small(&Key::Document(key.clone()), MAX_STATUS).await {
             Err(StoreError::NotFound) => return Ok(None),
             Err(error) if is_of_object(&error) => Err(error.to_string()),
             Err(error) => return Err(error),
             Ok(None) => Err(format!("it has more than {MAX_STATUS} bytes")),
-            Ok(Some(bytes)) => parse(&bytes),
+            Ok(Some(bytes)) => {
+                size = bytes.len();
+                parse(&bytes)
+            }
         };
         if let Err(reason) = &status {
             tracing::warn!(document = %key, reason, "the status of a layer cannot be read");
         }
-        Ok(Some(ReadStatus { layer, status }))
+        Ok(Some(ReadStatus { layer, status, size }))
     }
 
     /// The bytes of a small object, verified; `None` if it has more than `max`.

@@ -92,7 +92,8 @@ impl Default for Sizes {
         Self(Kind::ALL.map(|kind| match kind {
             Kind::Bin => 512 * MIB,
             Kind::Json | Kind::Pretty | Kind::Log => GIB,
-            Kind::Short | Kind::Status => MIB,
+            Kind::Short => MIB,
+            Kind::Status => 256 * KIB,
             Kind::Outputs => 16 * MIB,
             Kind::State => 256 * MIB,
             Kind::Lease => 64 * KIB,
@@ -177,7 +178,7 @@ mod tests {
         let mut sizes = Sizes::default();
         assert_eq!(
             Kind::ALL.map(|kind| Size(sizes.of(kind)).to_string()).join(" "),
-            "512MiB 1GiB 1GiB 1MiB 1GiB 4GiB 4GiB 4GiB 256MiB 64KiB 1MiB 16MiB"
+            "512MiB 1GiB 1GiB 1MiB 1GiB 4GiB 4GiB 4GiB 256MiB 64KiB 256KiB 16MiB"
         );
         sizes.set(Kind::Log, 5);
         assert_eq!(

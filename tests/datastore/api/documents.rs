@@ -126,7 +126,22 @@ async fn a_document_has_a_maximum_size() {
     let large = vec![b'x'; (16 << 20) + 1];
     assert_eq!(put(&datastore, &url("a", "outputs.json"), large.clone()).await.status, 413);
     assert_eq!(put(&datastore, &url("a", "outputs.json"), &large[1..]).await.status, 200);
-    assert_eq!(put(&datastore, &url("a", "status.json"), &large[..=1 << 20]).await.status, 413);
+    assert_eq!(put(&datastore, &url("a", "status.json"), &large[..=256 << 10]).await.status, 413);
+}
+
+#[tokio::test]
+async fn a_page_of_large_statuses_is_short() {
+    let datastore = TestDatastore::memory().await;
+    for number in 0..8 {
+        let mut large = status("ok");
+        large["message"] = "x".repeat(250 << 10).into();
+        let url = url(&format!("l{number}"), "status.json");
+        stored(&datastore, &url, large.to_string()).await;
+    }
+    let first = get(&datastore, "statuses?namespace=team-a&limit=100").await.json();
+    assert_eq!((first["statuses"].as_array().unwrap().len(), &first["next"]), (5, &json!("l4")));
+    let rest = get(&datastore, "statuses?namespace=team-a&limit=100&cursor=l4").await.json();
+    assert_eq!((rest["statuses"].as_array().unwrap().len(), &rest["next"]), (3, &json!(null)));
 }
 
 #[tokio::test]

@@ -415,7 +415,7 @@ fn check_prints_every_setting_with_its_source_and_no_secret() {
     --max-size       artifact=4GiB  (default)
     --max-size       workspace=4GiB  (default)
     --max-size       state=256MiB  (default)
-    --max-size       status=1MiB  (default)
+    --max-size       status=256KiB  (default)
     --max-size       outputs=16MiB  (default)
     --max-memory     256MiB  (default)
     --drain-delay    5s  (--drain-delay)

@@ -64,21 +64,32 @@ pub(crate) async fn statuses(
     statuses_of(&store, page).await.map(Json).map_err(Route::Statuses.error())
 }
 
-/// One page of statuses.
+/// How many bytes of statuses a page has, but for the last of them.
+const MAX_PAGE: usize = 1 << 20;
+
+/// One page of statuses. It is shorter than asked for where they are large: it is built in memory.
 async fn statuses_of(store: &Store, page: Page) -> Result<Statuses, StoreError> {
     let Page { namespace, limit, cursor } = page;
     let mut layers = store.layers_with_status(&namespace).await?;
     if let Some(cursor) = cursor {
         layers.retain(|layer| *layer > cursor);
     }
-    let more = layers.len() > limit.0;
-    layers.truncate(limit.0);
-    let next = layers.last().filter(|_| more).map(Name::to_string);
-    let statuses = store.statuses(&namespace, layers).map_ok(shown).try_collect().await?;
-    Ok(Statuses { statuses, next })
+    let last = layers.last().cloned();
+    let (mut page, mut size) = (Statuses::default(), 0);
+    let mut statuses = std::pin::pin!(store.statuses(&namespace, layers));
+    while let Some(status) = statuses.try_next().await? {
+        size += status.size;
+        let is_last = Some(&status.layer) == last.as_ref();
+        page.statuses.push(shown(status));
+        if !is_last && (page.statuses.len() == limit.0 || size >= MAX_PAGE) {
+            page.next = page.statuses.last().map(|status| status.layer.clone());
+            break;
+        }
+    }
+    Ok(page)
 }
 
-fn shown(ReadStatus { layer, status }: ReadStatus) -> StatusOfLayer {
+fn shown(ReadStatus { layer, status, .. }: ReadStatus) -> StatusOfLayer {
     let (status, unreadable) = match status {
         Ok(status) => (Some(status), None),
         Err(reason) => (None, Some(reason)),

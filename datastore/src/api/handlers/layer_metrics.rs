@@ -52,7 +52,7 @@ async fn layers(
     let names = store.layers_with_status(namespace).await?;
     let (mut layers, mut unreadable) = (Vec::with_capacity(names.len()), 0);
     let mut statuses = std::pin::pin!(store.statuses(namespace, names));
-    while let Some(ReadStatus { layer, status }) = statuses.try_next().await? {
+    while let Some(ReadStatus { layer, status, .. }) = statuses.try_next().await? {
         match status {
             // What no metric shows is not kept.
             Ok(status) => {
