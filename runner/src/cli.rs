@@ -20,7 +20,7 @@ mod variables;
 
 pub use actions::{
     ApplyArgs, CheckArgs, ConvergeArgs, DestroyArgs, LayersArgs, LeaseArgs, MigrateArgs, PlanArgs,
-    PlanName, PolicyArgs, RegoVersion, StartArgs, StateArgs, StateFileArgs, StatePlace,
+    PlanName, PolicyArgs, StartArgs, StateArgs, StateFileArgs, StatePlace,
 };
 pub use binding::{BindingArgs, SnapshotMode};
 pub use classify::ClassifyArgs;

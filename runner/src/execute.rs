@@ -130,11 +130,9 @@ async fn run_job(
     signals: &Signals,
     outputs: &Outputs,
 ) -> Ended {
-    let files = match RunFiles::create(environment) {
+    let files = match create_files(&job, environment, outputs) {
         Ok(files) => files,
-        Err(error) => {
-            return outputs.reject(run::new_report(&job), Failure::from(&error), environment);
-        }
+        Err(ended) => return ended,
     };
     let mut run = new_run(&job, environment, signals, &files);
     let failure = execute_run(&mut run, environment).await;
@@ -159,11 +157,9 @@ async fn apply_planned(
     signals: &Signals,
     outputs: &Outputs,
 ) -> Ended {
-    let files = match RunFiles::create(environment) {
+    let files = match create_files(job, environment, outputs) {
         Ok(files) => files,
-        Err(error) => {
-            return outputs.reject(run::new_report(job), Failure::from(&error), environment);
-        }
+        Err(ended) => return ended,
     };
     let mut run = new_run(job, environment, signals, &files);
     run.report.continue_from(plan);
@@ -171,6 +167,16 @@ async fn apply_planned(
     let ended = publish(&run, failure, environment, outputs).await;
     files.remove(signals).await;
     ended
+}
+
+/// The private directory and the log of a run.
+fn create_files(
+    job: &Job,
+    environment: &Environment,
+    outputs: &Outputs,
+) -> Result<RunFiles, Ended> {
+    RunFiles::create(environment)
+        .map_err(|error| outputs.reject(run::new_report(job), Failure::from(&error), environment))
 }
 
 fn new_run<'a>(

@@ -31,7 +31,7 @@ pub mod fuzz {
 
 use std::process::ExitCode;
 
-use crate::cli::{Cli, Command, DoctorArgs, Environment};
+use crate::cli::{ApplyArgs, Cli, Command, DoctorArgs, Environment, PlanArgs, StartArgs};
 use crate::execute::layers::{self, Each};
 use crate::execute::{Outputs, execute, start_output};
 use crate::failure::{Failure, last_line};
@@ -58,9 +58,9 @@ pub async fn run(cli: Cli, mut environment: Environment) -> ExitCode {
 /// Executes a command. Returns the runner's own exit code.
 async fn execute_command(command: Command, burrito: bool, environment: &Environment) -> u8 {
     match command {
-        Command::Plan(_) | Command::Apply(_) | Command::Start(_) => {
-            Box::pin(execute_one(command, burrito, environment)).await
-        }
+        Command::Plan(args) => Box::pin(plan(*args, burrito, environment)).await,
+        Command::Apply(args) => Box::pin(apply(*args, burrito, environment)).await,
+        Command::Start(args) => Box::pin(start(*args, environment)).await,
         Command::Destroy(args) => each(Each::Destroy(args), burrito, environment).await,
         Command::Migrate(args) => each(Each::Migrate(args), burrito, environment).await,
         Command::Check(args) => each(Each::Check(args), burrito, environment).await,
@@ -87,35 +87,32 @@ async fn execute_command(command: Command, burrito: bool, environment: &Environm
     }
 }
 
-/// Executes a command for one root module.
-async fn execute_one(command: Command, burrito: bool, environment: &Environment) -> u8 {
-    match command {
-        Command::Plan(mut args) => {
-            let outputs = Outputs::of(&args.run, environment);
-            let limit = args.run.limits.timeout;
-            let job = async {
-                pipes::read(args.run.files(false)).await?;
-                Ok(Job::plan(*args, burrito, environment).await?)
-            };
-            execute("plan", Box::pin(job), environment, outputs, limit).await
-        }
-        Command::Apply(mut args) => {
-            let outputs = Outputs::of(&args.run, environment);
-            let limit = args.run.limits.timeout;
-            let job = async {
-                pipes::read(args.run.files(true)).await?;
-                Ok(Job::apply(*args, burrito, environment).await?)
-            };
-            execute("apply", Box::pin(job), environment, outputs, limit).await
-        }
-        Command::Start(args) => {
-            let limit = args.limits.timeout;
-            let job = Box::pin(Job::start(*args, environment));
-            let action = environment.pod.action.clone().unwrap_or_else(|| "start".to_owned());
-            execute(&action, job, environment, Outputs::default(), limit).await
-        }
-        _ => 64,
-    }
+/// Plans a root module.
+async fn plan(mut args: PlanArgs, burrito: bool, environment: &Environment) -> u8 {
+    let (outputs, limit) = (Outputs::of(&args.run, environment), args.run.limits.timeout);
+    let job = async {
+        pipes::read(args.run.files(false)).await?;
+        Ok(Job::plan(args, burrito, environment).await?)
+    };
+    execute("plan", Box::pin(job), environment, outputs, limit).await
+}
+
+/// Applies a plan.
+async fn apply(mut args: ApplyArgs, burrito: bool, environment: &Environment) -> u8 {
+    let (outputs, limit) = (Outputs::of(&args.run, environment), args.run.limits.timeout);
+    let job = async {
+        pipes::read(args.run.files(true)).await?;
+        Ok(Job::apply(args, burrito, environment).await?)
+    };
+    execute("apply", Box::pin(job), environment, outputs, limit).await
+}
+
+/// Does what Burrito's controllers have ordered.
+async fn start(args: StartArgs, environment: &Environment) -> u8 {
+    let limit = args.limits.timeout;
+    let job = Box::pin(Job::start(args, environment));
+    let action = environment.pod.action.clone().unwrap_or_else(|| "start".to_owned());
+    execute(&action, job, environment, Outputs::default(), limit).await
 }
 
 /// Executes a command for one root module, or for each of the layers that it names.

@@ -17,7 +17,7 @@ use fs_err as fs;
 use serde::{Deserialize, Serialize};
 
 use crate::cli::PolicyArgs;
-use crate::policy::change::{Planned, PlannedChange};
+use crate::policy::change::{Planned, PlannedChange, PlannedOutput};
 use crate::policy::kind::Kind;
 use crate::policy::rules::{Decision, Rules};
 use crate::run::plan::summary::{self, PlanError};
@@ -54,7 +54,7 @@ pub(crate) enum PolicyError {
 /// What is known beside the plan.
 #[derive(Debug, Default)]
 pub(crate) struct Evidence {
-    /// The addresses of objects that a failed run of this layer has begun to create, and has not completed.
+    /// The addresses of objects that a failed run of this layer has started to create, and has not completed.
     pub(crate) created_by_failed_run: BTreeSet<String>,
 }
 
@@ -139,32 +139,31 @@ impl Policy {
 
     /// Judges the output of `show -json`. It reads a file, so it blocks.
     pub(crate) fn judge(&self, plan: &Path, evidence: &Evidence) -> Result<Verdict, PolicyError> {
-        let changes = summary::read::<Planned>(fs::File::open(plan)?)?;
-        let (resources, outputs) = (changes.resources.changes, changes.outputs.changes);
+        let plan = fs::File::open(plan)?;
+        let read = summary::read_into(Planned::default(), Planned::of_outputs(), plan)?;
+        let (resources, outputs) = (read.resources.changes, read.outputs.outputs);
+        let count = resources.len();
         let mut verdict = Verdict::default();
         let mut destructive = Vec::new();
-        for change in &resources {
-            let refused = self.reasons(change, evidence);
+        for change in resources {
+            let refused = self.reasons(&change, evidence);
             *verdict.counts.entry(change.kind.as_str().to_owned()).or_default() += 1;
             if !refused.is_empty() {
-                destructive.push(digest::of_change(change));
+                destructive.push(change.content);
             }
-            let PlannedChange { address, kind, action_reason, .. } = change.clone();
+            let PlannedChange { address, kind, action_reason, .. } = change;
             verdict.changes.push(JudgedChange { address, kind, action_reason, refused });
         }
-        for output in &outputs {
-            for watched in self.rules.iter().flat_map(|rules| &rules.watched_outputs) {
-                if let Some(changed) = digest::of_output(output, watched) {
-                    verdict.outputs.push(watched.clone());
-                    destructive.push(changed);
-                }
+        for watched in self.rules.iter().flat_map(|rules| &rules.watched_outputs) {
+            if let Some(changed) = watched_change(watched, &outputs) {
+                verdict.outputs.push(watched.clone());
+                destructive.push(changed);
             }
         }
         verdict.outputs.sort();
         verdict.outputs.dedup();
         for limit in self.rules.iter().filter_map(|rules| rules.max_changes) {
-            if resources.len() as u64 > limit {
-                let count = resources.len();
+            if count as u64 > limit {
                 verdict
                     .denials
                     .push(format!("the plan has {count} changes, and max_changes is {limit}"));
@@ -192,6 +191,14 @@ impl Policy {
         }
         reasons
     }
+}
+
+/// The change of a watched output, `NAME` or `NAME.PATH`. A new output takes nothing away.
+fn watched_change(watched: &str, outputs: &[PlannedOutput]) -> Option<Sha256> {
+    let path = watched.split('.').collect::<Vec<_>>();
+    let (name, path) = path.split_first()?;
+    let output = outputs.iter().find(|output| output.name == *name && !output.is_new)?;
+    digest::of_output(watched, path, &output.before, &output.after)
 }
 
 /// Why the built-in policy does not allow a change.

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot set up should panic")]
 
 mod burrito;
+mod real_layer;
 mod redaction;
 mod state_server;
 mod stored_run;

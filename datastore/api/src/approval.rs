@@ -111,7 +111,7 @@ pub struct RefusedApproval {
     /// The set of changes that it approves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub set: Option<Sha256>,
-    /// Whether nobody has stored it.
+    /// Whether no offer has it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unknown: bool,
 }

@@ -42,7 +42,7 @@ pub(crate) struct Asker {
 pub enum ApprovalError {
     /// No offer has this digest.
     #[error(
-        "nobody has stored an offer with this digest for this layer: approve the digest that a check or plan of the layer prints"
+        "no offer with this digest is stored for this layer: approve the digest that a check or plan of the layer prints"
     )]
     Unknown,
     /// It approves other changes.

@@ -55,9 +55,11 @@ impl Write for Lines {
 
 /// A line with the layer that it is of: a prefix of a text, a field of JSON.
 fn labelled(label: &str, line: &[u8]) -> Vec<u8> {
-    let prefix = match line.strip_prefix(b"{") {
-        Some(rest) if rest.starts_with(b"\"") => format!("{{\"layer\":\"{label}\","),
-        _ => return [format!("[{label}] ").as_bytes(), line].concat(),
-    };
-    [prefix.as_bytes(), &line[1..]].concat()
+    match line.strip_prefix(b"{") {
+        Some(fields) if fields.starts_with(b"\"") => {
+            let label = serde_json::Value::from(label);
+            [format!("{{\"layer\":{label},").as_bytes(), fields].concat()
+        }
+        _ => [format!("[{label}] ").as_bytes(), line].concat(),
+    }
 }

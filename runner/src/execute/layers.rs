@@ -122,6 +122,7 @@ impl Each {
         let run = each.run();
         run.targets = Vec::new();
         run.identity.layer = Some(target.file.clone());
+        run.identity.namespace = Some(target.namespace.clone());
         run.identity.name = Some(target.name.clone());
         each
     }
@@ -129,7 +130,8 @@ impl Each {
 
 /// Runs the command for each of its layers. `None`: it names a root module, not layers.
 pub(crate) async fn run(mut each: Each, environment: &Environment) -> Option<u8> {
-    let targets = match targets::find(&each.run().targets) {
+    let run = each.run();
+    let targets = match targets::find(&run.targets, run.identity.namespace.as_ref()) {
         Ok(targets) => targets?,
         Err(error) => return Some(refused(&error)),
     };
@@ -137,6 +139,10 @@ pub(crate) async fn run(mut each: Each, environment: &Environment) -> Option<u8>
         let reason =
             format!("{flag} belongs to one layer: leave it out, or name one layer with --layer");
         return Some(refused(&JobError::Usage(reason)));
+    }
+    // A pipe can be read only once.
+    if let Err(error) = pipes::read(each.files()).await {
+        return Some(refused(&error));
     }
     let order = match Order::new(&targets, &each.layers().needs, each.is_reversed()) {
         Ok(order) => order,
@@ -202,9 +208,7 @@ async fn run_all(
 /// Runs one layer.
 async fn run_layer(mut each: Each, environment: &Environment, signals: Signals) -> Ended {
     let name = each.name();
-    let job = async {
-        pipes::read(each.files()).await?;
-        Ok::<_, Rejected>(each.job(false, environment).await?)
-    };
-    Box::pin(execute_job(name, job, environment, Outputs::default(), &signals)).await
+    let outputs = Outputs::of(each.run(), environment);
+    let job = async { Ok::<_, Rejected>(each.job(false, environment).await?) };
+    Box::pin(execute_job(name, job, environment, outputs, &signals)).await
 }

@@ -1,12 +1,14 @@
-//! The changes of a plan, as a policy sees them.
+//! The changes of a plan, as a policy sees them: what it needs of each, and no values of resources, which may be large and secret.
 
+use datastore_api::Sha256;
 use serde_json::Value;
 
+use crate::policy::digest;
 use crate::policy::kind::Kind;
 use crate::run::plan::summary::{Changed, Collector};
 
-/// One change that is not nothing. `Debug` has no values: they may be secret.
-#[derive(Clone)]
+/// The change of a resource.
+#[derive(Clone, Debug)]
 pub(super) struct PlannedChange {
     pub(super) address: String,
     pub(super) resource_type: String,
@@ -14,22 +16,33 @@ pub(super) struct PlannedChange {
     /// As the tool names them, in its order.
     pub(super) actions: Vec<String>,
     pub(super) action_reason: Option<String>,
-    pub(super) deposed: Option<String>,
-    /// The values before and after, without sensitive and unknown ones.
+    /// The digest of what is changed, without sensitive values.
+    pub(super) content: Sha256,
+}
+
+/// The change of an output. `Debug` has no values.
+pub(super) struct PlannedOutput {
+    pub(super) name: String,
+    /// Whether it is new.
+    pub(super) is_new: bool,
+    /// The values before and after, without sensitive and unknown parts.
     pub(super) before: Value,
     pub(super) after: Value,
 }
 
-impl std::fmt::Debug for PlannedChange {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {}", self.kind, self.address)
-    }
+/// Collects the changes of one list of a plan.
+#[derive(Default)]
+pub(super) struct Planned {
+    is_of_outputs: bool,
+    pub(super) changes: Vec<PlannedChange>,
+    pub(super) outputs: Vec<PlannedOutput>,
 }
 
-/// Collects the changes of a plan.
-#[derive(Debug, Default)]
-pub(super) struct Planned {
-    pub(super) changes: Vec<PlannedChange>,
+impl Planned {
+    /// Collects outputs.
+    pub(super) fn of_outputs() -> Self {
+        Self { is_of_outputs: true, ..Self::default() }
+    }
 }
 
 /// What replaces a value that is sensitive, and one that is not known yet.
@@ -38,38 +51,41 @@ const UNKNOWN: &str = "(known after apply)";
 
 impl Collector for Planned {
     type After = Value;
+    type Rest = Value;
 
-    fn add(&mut self, changed: &Changed<Value>) {
+    fn add(&mut self, changed: &Changed<Value, Value>) {
         let Some(kind) = kind(changed) else { return };
         let change = &changed.change;
-        let mut after = masked(&change.after, &change.after_sensitive, SENSITIVE);
-        if change.after_unknown != Value::Null {
-            after = masked(&after, &change.after_unknown, UNKNOWN);
+        let before = masked(&change.before, &change.before_sensitive, SENSITIVE);
+        let after = masked(&change.after, &change.after_sensitive, SENSITIVE);
+        let after = masked(&after, &change.after_unknown, UNKNOWN);
+        let address = changed.address.clone().unwrap_or_default();
+        if self.is_of_outputs {
+            self.outputs.push(PlannedOutput {
+                name: address,
+                is_new: kind == Kind::Create,
+                before,
+                after,
+            });
+            return;
         }
-        // An update is never destructive, so its values do not matter and need no memory.
-        let (before, after) = match kind {
-            Kind::Create | Kind::Update | Kind::Import | Kind::Move
-                if changed.resource_type.is_some() =>
-            {
-                (Value::Null, Value::Null)
-            }
-            _ => (masked(&change.before, &change.before_sensitive, SENSITIVE), after),
-        };
+        let resource_type = changed.resource_type.clone().unwrap_or_default();
+        let deposed = changed.deposed.as_deref();
+        let content =
+            digest::of_change((&address, &resource_type), kind, deposed, (&before, &after));
         self.changes.push(PlannedChange {
-            address: changed.address.clone().unwrap_or_default(),
-            resource_type: changed.resource_type.clone().unwrap_or_default(),
+            address,
+            resource_type,
             kind,
             actions: change.actions.clone(),
             action_reason: changed.action_reason.clone(),
-            deposed: changed.deposed.clone(),
-            before,
-            after,
+            content,
         });
     }
 }
 
 /// What a change does; `None`: nothing.
-fn kind(changed: &Changed<Value>) -> Option<Kind> {
+fn kind(changed: &Changed<Value, Value>) -> Option<Kind> {
     let change = &changed.change;
     let actions = change.actions.iter().map(String::as_str).collect::<Vec<_>>();
     Some(match actions.as_slice() {
@@ -93,10 +109,8 @@ fn masked(value: &Value, mask: &Value, by: &str) -> Value {
         (Value::Object(fields), Value::Object(masks)) => {
             let mut all = serde_json::Map::new();
             for (name, field) in fields {
-                all.insert(
-                    name.clone(),
-                    masked(field, masks.get(name).unwrap_or(&Value::Null), by),
-                );
+                let mask = masks.get(name).unwrap_or(&Value::Null);
+                all.insert(name.clone(), masked(field, mask, by));
             }
             // An unknown field is not among the values.
             for (name, mask) in masks.iter().filter(|(name, _)| !fields.contains_key(*name)) {

@@ -4,26 +4,29 @@
 use datastore_api::Sha256;
 use serde_json::{Value, json};
 
-use crate::policy::change::PlannedChange;
+use crate::policy::kind::Kind;
 
-/// A change in canonical form.
-pub(super) fn of_change(change: &PlannedChange) -> String {
-    let PlannedChange { address, resource_type, kind, deposed, before, after, .. } = change;
-    let document = json!({
+/// The digest of the change of a resource.
+pub(super) fn of_change(
+    (address, resource_type): (&str, &str),
+    kind: Kind,
+    deposed: Option<&str>,
+    (before, after): (&Value, &Value),
+) -> Sha256 {
+    digest(&json!({
         "address": address, "type": resource_type, "action": kind.as_str(), "deposed": deposed,
         "before": before, "after": after,
-    });
-    canonical(&document)
+    }))
 }
 
-/// The change of a watched output, `NAME` or `NAME.PATH`; `None` if it is another output, or does not change there. Lists are
-/// compared without their order.
-pub(super) fn of_output(output: &PlannedChange, watched: &str) -> Option<String> {
-    let mut path = watched.split('.');
-    if path.next() != Some(&*output.address) {
-        return None;
-    }
-    let path = path.collect::<Vec<_>>();
+/// The digest of the change of an output at this path in its value; `None` if it does not change there. Lists are compared without
+/// their order.
+pub(super) fn of_output(
+    watched: &str,
+    path: &[&str],
+    before: &Value,
+    after: &Value,
+) -> Option<Sha256> {
     let at = |value: &Value| {
         let found = path.iter().try_fold(value, |value, part| match value {
             Value::Array(items) => items.get(part.parse::<usize>().ok()?),
@@ -31,23 +34,24 @@ pub(super) fn of_output(output: &PlannedChange, watched: &str) -> Option<String>
         });
         canonical(&sorted(found.unwrap_or(&Value::Null)))
     };
-    // A new output takes nothing away.
-    if output.actions == ["create"] {
-        return None;
-    }
-    let (before, after) = (at(&output.before), at(&output.after));
+    let (before, after) = (at(before), at(after));
     (before != after)
-        .then(|| canonical(&json!({ "output": watched, "before": before, "after": after })))
+        .then(|| digest(&json!({ "output": watched, "before": before, "after": after })))
 }
 
-/// The digest of all of them; none of an empty set.
-pub(super) fn of_set(mut changes: Vec<String>) -> Option<Sha256> {
+/// The digest of a set of changes; none of an empty set.
+pub(super) fn of_set(mut changes: Vec<Sha256>) -> Option<Sha256> {
     if changes.is_empty() {
         return None;
     }
-    changes.sort();
+    changes.sort_by_key(|change| change.0);
     changes.dedup();
-    Some(Sha256::of(changes.join("\n").as_bytes()))
+    let lines = changes.iter().map(ToString::to_string).collect::<Vec<_>>();
+    Some(Sha256::of(lines.join("\n").as_bytes()))
+}
+
+fn digest(document: &Value) -> Sha256 {
+    Sha256::of(canonical(document).as_bytes())
 }
 
 fn sorted(value: &Value) -> Value {

@@ -6,7 +6,9 @@ use datastore_api::Sha256;
 use datastore_api::status::{Condition, ListedChange};
 use serde::{Deserialize, Serialize};
 
-/// The result of a check. Nothing in it is secret but addresses, whose keys may be.
+use crate::process::redact::Redaction;
+
+/// The result of a check.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct CheckReport {
     /// How the layer differs from its code.
@@ -36,6 +38,16 @@ pub(crate) struct CheckReport {
     pub(crate) used_approval: Option<UsedApproval>,
     /// The digest of the policy.
     pub(crate) policy_sha256: Sha256,
+}
+
+impl CheckReport {
+    /// Masks the secrets in what is for people: an address may have one as its key.
+    pub(crate) fn mask(&mut self, redaction: &Redaction) {
+        let changes = self.changes.iter_mut();
+        let texts = changes.flat_map(|change| [Some(&mut change.address), change.refused.as_mut()]);
+        let texts = texts.flatten().chain(&mut self.denials).chain(&mut self.warnings);
+        texts.for_each(|text| redaction.mask(text));
+    }
 }
 
 /// An approval that was used up.

@@ -185,14 +185,6 @@ impl Artifacts {
         self.put_unless_kept(&(other(REPORT), Upload::bytes(report.to_json()))).await
     }
 
-    /// Stores a file that Burrito does not have, and replaces an earlier one of this attempt.
-    pub(crate) async fn put_other(&self, name: &str, upload: Upload) -> Result<(), ClientError> {
-        if self.server == Server::Burritos {
-            return Ok(());
-        }
-        self.put(&(other(name), upload)).await
-    }
-
     /// Claims the next free attempt of the same run, for another try.
     pub(crate) async fn next(&self) -> Result<Self, OpenError> {
         let attempt = after(&self.run.run, self.attempt)?;

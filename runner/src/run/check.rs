@@ -62,6 +62,7 @@ impl Run<'_> {
             verdict = judged(policy, json, evidence).await?;
         }
         let mut report = check_report(&verdict, summary, policy);
+        report.mask(&self.environment.redaction);
         self.offer_approval(&mut report).await?;
         if matches!(self.job.action.approval(), Approval::Any) && verdict.is_allowed_with_approval()
         {
@@ -88,7 +89,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// What ledgers of this layer show as begun and never completed. Without a datastore there are none.
+    /// What ledgers of this layer show as started and never completed. Without a datastore there are none.
     async fn failed_creations(&self) -> Result<BTreeSet<String>, RunError> {
         let read = self.signals.or(self.created_by_failed_runs()).await;
         match read.map_err(RunError::Stopped)? {

@@ -109,7 +109,7 @@ async fn an_unknown_an_expired_and_a_foreign_approval_are_refused() {
         offered(&datastore, other, "").await;
         let refused = claimed(&datastore, other, set(), "a").await;
         assert_eq!((refused.status, &refused.json()["set"]), (409, &json!(other)));
-        // The digest of a generation that nobody has offered yet.
+        // The digest of a generation that is not offered yet.
         let early = claimed(&datastore, approval_digest(other, 1), other, "a").await;
         assert_eq!(early.status, 404);
 

@@ -1,6 +1,6 @@
 //! `runner converge`: what destroys nothing is applied, anything else only after its approval, which is used up by it.
 
-use super::check::Layer;
+use crate::real_layer::Layer;
 
 const ONE: &str = "resource \"terraform_data\" \"a\" { input = 1 }\n";
 
@@ -121,4 +121,25 @@ fn without_a_datastore_harmless_changes_are_applied() {
     sandbox.write("main.tf", "");
     let ended = sandbox.run(&["converge"]);
     assert_eq!(ended.code, 3, "{}", ended.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn outputs_are_documents_of_the_layer_and_neither_logged_nor_files_of_the_attempt() {
+    let layer = Layer::new().await;
+    layer.write(
+        "output \"greeting\" { value = \"Hello World\" }\noutput \"token\" {\n  value     = \"hunter2hunter2\"\n  sensitive = true\n}\n",
+    );
+    let ended = layer.run(&["converge", "--run", "c"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let outputs = crate::json(layer.document("outputs.json").await.as_bytes());
+    assert_eq!(outputs["greeting"]["value"], "Hello World");
+    let token = &outputs["token"];
+    assert_eq!((&token["sensitive"], &token["value"]), (&true.into(), &"hunter2hunter2".into()));
+    let lines = layer.document("outputs.env").await;
+    assert_eq!(lines, "greeting='Hello World'\ntoken=hunter2hunter2\n");
+    assert!(!format!("{}{}", ended.stdout, ended.stderr).contains("hunter2"));
+    for attempt in [0, 1] {
+        let names = layer.stored("c").names(attempt).await;
+        assert!(names.iter().all(|name| !name.starts_with("outputs")), "{names:?}");
+    }
 }

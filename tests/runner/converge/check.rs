@@ -1,68 +1,29 @@
 //! `runner check`: it plans without the lock of the state, applies nothing, and records the status of the layer.
 
-use serde_json::Value;
-use support::{Ended, Sandbox, TestDatastore};
+use support::Ended;
 
-use crate::{RUNNER, json};
-
-const CODE: &str =
-    "resource \"terraform_data\" \"a\" { input = 1 }\nresource \"terraform_data\" \"b\" {}\n";
-
-/// A layer `x` in `module`, with a real tool.
-pub(super) struct Layer {
-    pub(super) datastore: TestDatastore,
-    pub(super) sandbox: Sandbox,
-}
+use crate::real_layer::{CODE, Layer};
 
 impl Layer {
-    pub(super) async fn new() -> Self {
-        let sandbox = Sandbox::new(RUNNER);
-        sandbox.write("module/main.tf", CODE);
-        Self { datastore: TestDatastore::memory().await, sandbox }
-    }
-
-    /// One with two objects.
-    pub(super) async fn applied() -> Self {
-        let layer = Self::new().await;
-        let ended = layer.run(&["apply", "--no-plan"]);
-        assert_eq!(ended.code, 0, "{}", ended.stderr);
-        layer
-    }
-
-    pub(super) fn write(&self, code: &str) {
-        self.sandbox.write("module/main.tf", code);
-    }
-
-    pub(super) fn run(&self, args: &[&str]) -> Ended {
-        let layer = ["--path", "module", "--name", "x", "--result", "result.json"];
-        let args = [&args[..1], &layer, &args[1..]].concat();
-        self.sandbox.run_with(&self.datastore.url, &args)
-    }
-
-    pub(super) fn result(&self) -> Value {
-        json(self.sandbox.read("result.json").as_bytes())
-    }
-
-    /// The addresses in the state.
-    pub(super) fn objects(&self) -> Vec<String> {
-        let state = json(self.sandbox.read("module/terraform.tfstate").as_bytes());
-        let resources = state["resources"].as_array().unwrap().iter();
-        resources.map(|resource| resource["name"].as_str().unwrap().to_owned()).collect()
-    }
-
-    /// The stored status.
-    pub(super) async fn status(&self) -> Value {
-        let url = format!(
-            "{}api/documents?namespace=default&layer=x&name=status.json",
-            self.datastore.url
-        );
-        json(&reqwest::get(url).await.unwrap().error_for_status().unwrap().bytes().await.unwrap())
-    }
-
     fn check(&self, args: &[&str]) -> (u8, String, Ended) {
         let ended = self.run(&[&["check"], args].concat());
         let status = self.result()["check"]["status"].as_str().unwrap_or_default().to_owned();
         (u8::try_from(ended.code).unwrap(), status, ended)
+    }
+
+    /// Has another run change the state after each of the first plans.
+    fn move_state(&self, plans: u32) {
+        let real = support::on_path("terraform").unwrap();
+        let script = format!(
+            r#"#!/bin/sh
+{real} "$@" || exit
+[ "$1" = plan ] || exit 0
+echo >> moves
+[ $(wc -l < moves) -gt {plans} ] || sed -i "s/\"serial\": [0-9]*/\"serial\": 9$(wc -l < moves)/" terraform.tfstate
+"#,
+            real = real.display()
+        );
+        self.sandbox.script("terraform", &script);
     }
 }
 
@@ -150,4 +111,19 @@ async fn a_check_is_never_the_plan_that_an_apply_finds() {
     assert_eq!(ended.code, 8, "{}", ended.stderr);
     let ended = layer.run(&["apply", "--plan", "looked"]);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_state_that_changes_during_the_plan_is_planned_once_more_and_then_an_error() {
+    let layer = Layer::applied().await;
+    layer.move_state(1);
+    let (code, status, ended) = layer.check(&[]);
+    assert_eq!((code, &*status), (0, "ok"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("planning again"), "{}", ended.stderr);
+
+    let layer = Layer::applied().await;
+    layer.move_state(9);
+    let (code, _, ended) = layer.check(&[]);
+    assert_eq!(code, 4, "{}", ended.stderr);
+    assert_eq!(layer.result()["class"], "lock");
 }

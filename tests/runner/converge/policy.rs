@@ -1,6 +1,6 @@
 //! The policy of a converge: rules, where they may be, and tainted objects of failed runs.
 
-use super::check::Layer;
+use crate::real_layer::Layer;
 
 const TAINTING: &str = "resource \"terraform_data\" \"a\" {\n  provisioner \"local-exec\" { command = \"test -e CURED\" }\n}\n";
 

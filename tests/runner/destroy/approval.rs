@@ -1,55 +1,12 @@
 //! `runner destroy`: nothing is destroyed without an approval, and then exactly the plan that was approved.
 
-use serde_json::Value;
-use support::{Ended, Sandbox, TestDatastore};
+use support::{Sandbox, TestDatastore};
 
-use crate::stored_run::StoredRun;
+use crate::real_layer::{CODE, Layer};
 use crate::{RUNNER, json};
-
-const CODE: &str =
-    "resource \"terraform_data\" \"a\" { input = 1 }\nresource \"terraform_data\" \"b\" {}\n";
-
-/// A layer `x` in `module`, with a real tool.
-pub(super) struct Layer {
-    pub(super) datastore: TestDatastore,
-    pub(super) sandbox: Sandbox,
-}
+use serde_json::Value;
 
 impl Layer {
-    pub(super) async fn new() -> Self {
-        let sandbox = Sandbox::new(RUNNER);
-        sandbox.write("module/main.tf", CODE);
-        Self { datastore: TestDatastore::memory().await, sandbox }
-    }
-
-    /// One with two objects.
-    pub(super) async fn applied() -> Self {
-        let layer = Self::new().await;
-        let ended = layer.run(&["apply", "--no-plan"]);
-        assert_eq!(ended.code, 0, "{}", ended.stderr);
-        layer
-    }
-
-    pub(super) fn run(&self, args: &[&str]) -> Ended {
-        let layer = ["--path", "module", "--name", "x", "--result", "result.json"];
-        let args = [&args[..1], &layer, &args[1..]].concat();
-        self.sandbox.run_with(&self.datastore.url, &args)
-    }
-
-    pub(super) fn result(&self) -> Value {
-        json(self.sandbox.read("result.json").as_bytes())
-    }
-
-    pub(super) fn stored(&self, run: &str) -> StoredRun {
-        StoredRun::new(&self.datastore, "default", "x", run)
-    }
-
-    /// How many resources the state has.
-    pub(super) fn resources(&self) -> usize {
-        let state = json(self.sandbox.read("module/terraform.tfstate").as_bytes());
-        state["resources"].as_array().unwrap().len()
-    }
-
     /// Plans to destroy, as the run `d`, and returns the digest.
     fn plan(&self) -> String {
         let ended = self.run(&["destroy", "--run", "d"]);

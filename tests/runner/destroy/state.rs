@@ -2,7 +2,7 @@
 
 use support::{Ended, Sandbox};
 
-use crate::destroy::approval::Layer;
+use crate::real_layer::Layer;
 use crate::state_server::StateServer;
 use crate::{RUNNER, json};
 

@@ -105,3 +105,35 @@ fn a_signal_ends_the_running_layer_and_starts_no_other() {
     assert!(row(&ended, "b").contains("not started"), "{}", ended.stderr);
     assert!(!has_state(&sandbox, "b"));
 }
+
+#[test]
+fn a_migration_begins_with_the_readers_and_stops_at_the_first_failure() {
+    let sandbox = layers(&[("cluster", ""), ("helm", "cluster"), ("other", "cluster")]);
+    let datastore = ["--datastore", "http://127.0.0.1:9", "--datastore-timeout", "1s"];
+    let ended = run(&sandbox, &[&["migrate", "--to", "tofu"], &datastore[..]].concat());
+    assert_ne!(ended.code, 0);
+    assert!(row(&ended, "helm").contains("failed"), "{}", ended.stderr);
+    for layer in ["cluster", "other"] {
+        assert!(row(&ended, layer).contains("blocked"), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn a_manifest_that_cannot_be_read_is_no_missing_layer() {
+    let sandbox = layers(&[("a", "")]);
+    sandbox.write("layers/values.yaml", "kind: ConfigMap\n");
+    assert_eq!(run(&sandbox, &["converge"]).code, 0);
+    sandbox.write("layers/b.yaml", "kind: TerraformLayer\nspec: [\n");
+    let ended = run(&sandbox, &["converge"]);
+    assert_eq!(ended.code, 8, "{}", ended.stderr);
+    assert!(ended.stderr.contains("b.yaml"), "{}", ended.stderr);
+}
+
+#[test]
+fn the_namespace_of_the_command_is_that_of_each_layer() {
+    let sandbox = layers(&[("a", ""), ("b", "a")]);
+    let ended = run(&sandbox, &["converge", "--namespace", "team"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert!(ended.stdout.lines().all(|line| line.starts_with("[team/")), "{}", ended.stdout);
+    assert!(ended.stderr.contains("converge team/b/b-converge-"), "{}", ended.stderr);
+}

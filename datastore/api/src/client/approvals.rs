@@ -23,7 +23,7 @@ pub enum ApprovalAnswer {
         /// When, RFC 3339 in UTC.
         at: String,
     },
-    /// Nobody has stored an offer with this digest.
+    /// No offer with this digest is stored.
     Unknown,
     /// It approves another set of changes.
     OtherSet {

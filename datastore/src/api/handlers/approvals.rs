@@ -83,7 +83,7 @@ impl axum::response::IntoResponse for Granted {
 impl DescribeResponse for Granted {
     fn describe(operation: &mut Operation) {
         Json::<ApprovalUse>::describe(operation);
-        operation.answer("404", "Nobody has stored an offer with this digest.");
+        operation.answer("404", "No offer with this digest is stored.");
         operation.answer("409", "It was used, or it approves another set of changes.");
         operation.answer("410", "It has expired.");
     }

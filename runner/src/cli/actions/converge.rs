@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::BoolishValueParser;
 use datastore_api::Sha256;
+use datastore_api::approval::MAX_LIFETIME;
 
 use crate::cli::RunArgs;
 use crate::cli::actions::{LayersArgs, LeaseArgs, PolicyArgs};
@@ -51,8 +52,8 @@ pub struct ConvergeArgs {
     /// Apply the plan whatever it destroys. What the policy denies stays denied
     #[arg(long, help_heading = "Policy", conflicts_with = "approve_destructive")]
     pub auto_approve: bool,
-    /// How long a digest can be approved after it was first printed
-    #[arg(long, env = "PLANCHA_APPROVAL_LIFETIME", help_heading = "Policy", value_name = "DURATION", default_value = "24h", value_parser = time_limit)]
+    /// How long a digest can be approved after it was first printed, at most 30d
+    #[arg(long, env = "PLANCHA_APPROVAL_LIFETIME", help_heading = "Policy", value_name = "DURATION", default_value = "24h", value_parser = lifetime)]
     pub approval_lifetime: Duration,
     /// Exit with code 0 if the policy refuses the plan, for jobs that must not count as failed
     #[arg(long, env = "PLANCHA_EXIT_ZERO_ON_SKIP", help_heading = "Policy", value_parser = BoolishValueParser::new())]
@@ -66,4 +67,12 @@ pub struct ConvergeArgs {
     /// The lease of the layer.
     #[command(flatten)]
     pub lease: LeaseArgs,
+}
+
+fn lifetime(text: &str) -> Result<Duration, String> {
+    let lifetime = time_limit(text)?;
+    if lifetime > Duration::from_secs(MAX_LIFETIME) || lifetime.as_secs() == 0 {
+        return Err("expected a duration from 1s to 30d".to_owned());
+    }
+    Ok(lifetime)
 }

@@ -2,35 +2,21 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 /// What is allowed.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Policy")]
 pub struct PolicyArgs {
-    /// Rules
-    #[arg(long, env = "PLANCHA_CONVERGE_POLICY", value_name = "FILE|DIR", value_delimiter = ',')]
+    /// A file of rules in YAML: which changes are allowed, refused or protected. Can be repeated: the strictest file decides. It
+    /// must not be inside of the source [default: everything is allowed that destroys, replaces or forgets nothing]
+    #[arg(long, env = "PLANCHA_CONVERGE_POLICY", value_name = "FILE", value_delimiter = ',')]
     pub policy: Vec<PathBuf>,
-    /// Allow a policy inside of the source
+    /// Allow a policy inside of the source: who writes the code can then allow himself everything
     #[arg(long)]
     pub policy_from_source: bool,
-    /// Data
-    #[arg(long, value_name = "FILE|DIR")]
-    pub policy_data: Vec<PathBuf>,
-    /// Version of Rego
-    #[arg(long, value_name = "VERSION", default_value = "v1")]
-    pub rego_version: RegoVersion,
-    /// Watched output
+    /// A change of this output, or of this part of it, needs an approval as well. Lists are compared without their order. Can be
+    /// repeated
     #[arg(long, value_name = "NAME[.PATH]")]
     pub destructive_output: Vec<String>,
-}
-
-/// Version of Rego.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum RegoVersion {
-    /// Before 1.0.
-    V0,
-    /// Since 1.0.
-    #[default]
-    V1,
 }

@@ -6,7 +6,7 @@ use datastore_api::Name;
 use fs_err as fs;
 
 use crate::order::job::JobError;
-use crate::order::layer::{LayerError, LayerFile};
+use crate::order::layer::{Layer, LayerError, LayerFile};
 use crate::tool::file_names::is_module;
 
 /// A layer of a manifest.
@@ -29,8 +29,12 @@ impl Target {
     }
 }
 
-/// The layers that the arguments name. `None`: they name code, as a command for one root module takes it.
-pub(super) fn find(targets: &[String]) -> Result<Option<Vec<Target>>, JobError> {
+/// The layers that the arguments name, in this namespace if one is given. `None`: they name code, as a command for one root module
+/// takes it.
+pub(super) fn find(
+    targets: &[String],
+    namespace: Option<&Name>,
+) -> Result<Option<Vec<Target>>, JobError> {
     let files = match targets {
         [] => return Ok(None),
         [only] => match files_of(Path::new(only))? {
@@ -48,7 +52,7 @@ pub(super) fn find(targets: &[String]) -> Result<Option<Vec<Target>>, JobError> 
             )));
         }
         for layer in LayerFile::load_all(file)? {
-            let target = target(file, &layer)?;
+            let target = target(file, &layer, namespace)?;
             if let Some(same) = found.iter().find(|other| other.id() == target.id()) {
                 return Err(JobError::Config(format!(
                     "the layer {} is in {} and in {}",
@@ -78,9 +82,14 @@ fn files_of(path: &Path) -> Result<Option<Vec<PathBuf>>, JobError> {
             return Ok(None);
         }
         let file = entry.path();
-        // Other objects may lie beside the layers.
-        if is_manifest(&file) && LayerFile::load_all(&file).is_ok() {
-            files.push(file);
+        if !is_manifest(&file) || !file.is_file() {
+            continue;
+        }
+        match LayerFile::load_all(&file) {
+            Ok(_) => files.push(file),
+            // There are other objects beside the layers.
+            Err(LayerError::Missing { .. }) => {}
+            Err(error) => return Err(error.into()),
         }
     }
     files.sort();
@@ -92,16 +101,19 @@ fn is_manifest(path: &Path) -> bool {
     ["yaml", "yml", "json"].iter().any(|known| extension.eq_ignore_ascii_case(known))
 }
 
-fn target(file: &Path, layer: &crate::order::layer::Layer) -> Result<Target, JobError> {
+fn target(file: &Path, layer: &Layer, namespace: Option<&Name>) -> Result<Target, JobError> {
     let wrong = |what: &str| JobError::Config(format!("{}: {what}", file.display()));
     let name =
         layer.metadata.name.as_deref().ok_or_else(|| wrong("a layer has no metadata.name"))?;
-    let namespace = layer.metadata.namespace.as_deref().unwrap_or("default");
     let parse = |text: &str| text.parse::<Name>().map_err(|error| wrong(&error.to_string()));
+    let namespace = match namespace {
+        Some(namespace) => namespace.clone(),
+        None => parse(layer.metadata.namespace.as_deref().unwrap_or("default"))?,
+    };
     let needs = layer.own_annotation(NEEDS).unwrap_or_default().split(',').map(str::trim);
     Ok(Target {
         file: file.to_owned(),
-        namespace: parse(namespace)?,
+        namespace,
         name: parse(name)?,
         needs: needs.filter(|need| !need.is_empty()).map(str::to_owned).collect(),
     })

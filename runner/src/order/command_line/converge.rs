@@ -2,15 +2,15 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
+
+use datastore_api::approval::LIFETIME;
 
 use crate::cli::{CheckArgs, ConvergeArgs, Environment, PolicyArgs, RunArgs};
 use crate::order::command_line::named_source;
 use crate::order::job::{Action, Approval, Converge, Job, JobError, Judging};
 use crate::policy::Policy;
 use crate::source::checkout::Source;
-
-/// How long an approval is offered by a check.
-const LIFETIME: std::time::Duration = std::time::Duration::from_hours(24);
 
 impl Job {
     /// The job of `runner check`.
@@ -26,7 +26,7 @@ impl Job {
         job.options.no_lock = true;
         let judging = Judging {
             policy,
-            approval_lifetime: LIFETIME,
+            approval_lifetime: Duration::from_secs(LIFETIME),
             exit_zero_on_skip: false,
             error_after: error_after.max(1),
         };

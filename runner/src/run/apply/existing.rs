@@ -50,7 +50,7 @@ struct Known {
 }
 
 impl Run<'_> {
-    /// The addresses whose last object a run of this layer has begun to create, and has not completed.
+    /// The addresses whose last object a run of this layer has started to create, and has not completed.
     pub(in crate::run) async fn created_by_failed_runs(
         &self,
     ) -> Result<BTreeSet<String>, ClientError> {

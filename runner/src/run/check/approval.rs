@@ -10,6 +10,9 @@ use crate::run::artifacts::random_id;
 use crate::run::check::error::CheckError;
 use crate::run::error::RunError;
 
+/// What to do where nothing keeps approvals.
+const NO_APPROVALS: &str = "nothing was applied; use a datastore that keeps approvals";
+
 impl Run<'_> {
     /// Offers the destructive changes for approval, and names the digest that approves them. With an approval nothing is offered
     /// before that is used: only what somebody has seen before can be approved.
@@ -52,7 +55,10 @@ impl Run<'_> {
         let Some(ApprovedSet { set, approval }) = self.job.action.approved_set() else {
             return Ok(());
         };
-        let Some(client) = &self.job.datastore else { return Ok(()) };
+        let Some(client) = &self.job.datastore else {
+            let reason = "without a datastore it is not known whether they were".to_owned();
+            return Err(CheckError::NotApproved { reason, hint: NO_APPROVALS.to_owned() }.into());
+        };
         let (namespace, layer) = (&self.job.run.namespace, &self.job.run.layer);
         let (claim, run) = (random_id(), self.run_attempt());
         let claimed = client.claim_approval(namespace, layer, approval, set, &claim, &run);
@@ -81,9 +87,7 @@ impl Run<'_> {
                     "nothing was applied; review the changes; `--approve-destructive {digest}` approves them until {expires}"
                 )
             }
-            None => {
-                "nothing was applied; update the datastore, which keeps no approvals".to_owned()
-            }
+            None => NO_APPROVALS.to_owned(),
         };
         Err(CheckError::NotApproved { reason, hint }.into())
     }

@@ -1,11 +1,11 @@
-//! The outputs of a layer after a converge: one document in the datastore, for those who need them, and the same as files of the
-//! attempt. They may be secret, so they are never logged.
+//! The outputs of a layer after a converge: documents of the layer in the datastore. They may be secret, so they are never logged,
+//! and they are no files of the attempt, which more callers may read.
 
 use std::path::Path;
 
 use datastore_api::client::Upload;
 use datastore_api::document::OUTPUTS;
-use datastore_api::{DocumentKey, chain};
+use datastore_api::{ClientError, DocumentKey, chain};
 use fs_err as fs;
 use serde_json::{Map, Value};
 
@@ -17,6 +17,8 @@ use crate::source::regular::unless_missing;
 
 /// The outputs as lines of a shell.
 const ENV: &str = "outputs.env";
+/// The largest outputs that are stored, in bytes.
+const MAX: u64 = 16 << 20;
 
 impl Run<'_> {
     /// Stores the outputs. Everything is applied, so what fails here is a warning.
@@ -36,19 +38,28 @@ impl Run<'_> {
         let program = prepared.tool().outputs();
         self.step_into("output", &program, file).await?;
         let Some(artifacts) = &self.artifacts else { return Ok(()) };
+        let size = fs::metadata(file)?.len();
+        if size > MAX {
+            let reason = format!("they have {size} bytes, and at most {MAX} are stored");
+            return Err(RunError::Io(std::io::Error::other(reason)));
+        }
         let json = fs::read(file)?;
         let outputs: Map<String, Value> =
             serde_json::from_slice(&json).map_err(std::io::Error::other)?;
-        let (namespace, layer) = (self.job.run.namespace.clone(), self.job.run.layer.clone());
-        let key = DocumentKey { namespace, layer, name: OUTPUTS.parse().expect("a valid name") };
         let stored = async {
-            artifacts.put_other(ENV, Upload::bytes(lines(&outputs))).await?;
-            artifacts.put_other(OUTPUTS, Upload::bytes(json.clone())).await?;
-            artifacts.client().put_document(&key, &Upload::bytes(json)).await
+            for (name, contents) in
+                [(ENV, Upload::bytes(lines(&outputs))), (OUTPUTS, Upload::bytes(json))]
+            {
+                let (namespace, layer) =
+                    (self.job.run.namespace.clone(), self.job.run.layer.clone());
+                let key =
+                    DocumentKey { namespace, layer, name: name.parse().expect("a valid name") };
+                artifacts.client().put_document(&key, &contents).await?;
+            }
+            Ok::<_, ClientError>(())
         };
         let stored = self.signals.within(self.upload_grace(), stored).await;
-        stored.map_err(RunError::Stopped)??;
-        Ok(())
+        Ok(stored.map_err(RunError::Stopped)??)
     }
 }
 

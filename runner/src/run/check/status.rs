@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use datastore_api::client::Upload;
-use datastore_api::status::{Condition, LayerStatus, RunResult, STATUS};
-use datastore_api::{ClientError, DocumentKey, chain};
+use datastore_api::state::LayerTool;
+use datastore_api::status::{Condition, LayerStatus, ListedChange, RunResult, STATUS};
+use datastore_api::{ClientError, DocumentKey, Sha256, chain};
 use jiff::Timestamp;
 
 use crate::order::layer::LayerHandle;
@@ -13,6 +14,9 @@ use crate::run::Run;
 
 /// The version of the format.
 const VERSION: u32 = 1;
+/// The most bytes of a message, and of an address or a reason.
+const MESSAGE: usize = 4 << 10;
+const TEXT: usize = 512;
 
 impl Run<'_> {
     /// Stores the status of the layer after a check or converge, also if that has failed. It changes nothing about its result.
@@ -89,48 +93,88 @@ fn status_of(
         (_, Some(check)) => check.status,
         (_, None) => last.unwrap_or(Condition::Ok),
     };
-    let mut runs_by_class = previous.map(|before| before.runs_by_class.clone()).unwrap_or_default();
-    let ended_as = if has_failed {
-        class.clone().unwrap_or_else(|| "unknown".to_owned())
-    } else {
-        "ok".to_owned()
+    let ended_as = match (has_failed, &class) {
+        (false, _) => "ok",
+        (true, class) => class.as_deref().unwrap_or("unknown"),
     };
-    *runs_by_class.entry(ended_as).or_default() += 1;
+    let mut runs_by_class = previous.map(|before| before.runs_by_class.clone()).unwrap_or_default();
+    *runs_by_class.entry(ended_as.to_owned()).or_default() += 1;
     let last_success = if has_failed {
         previous.and_then(|before| before.last_success.clone())
     } else {
         Some(now.clone())
     };
-    let is_known = result != RunResult::Applied && !has_failed;
-    let known = check.filter(|_| is_known);
+    let found = Found::of(report, result, previous.filter(|_| has_failed));
+    let Found { counts, changes, plan_sha256, approval, policy_sha256 } = found;
     LayerStatus {
         version: VERSION,
         status,
         class,
-        message: report.message.clone().filter(|_| has_failed),
+        message: report.message.as_deref().filter(|_| has_failed).map(|text| short(text, MESSAGE)),
         result,
         action: report.action.clone(),
         run: Some(run),
         ended: now.clone(),
         last_success,
         failed_in_a_row,
-        counts: known.map(|check| check.counts.clone()).unwrap_or_default(),
-        changes: known.map(|check| check.changes.clone()).unwrap_or_default(),
-        plan_sha256: report.plan.as_ref().map(|plan| plan.sha256),
-        approval: known.and_then(|check| check.approval),
-        policy_sha256: check.map(|check| check.policy_sha256),
+        counts,
+        changes,
+        plan_sha256,
+        approval,
+        policy_sha256,
         seconds: report.seconds(),
         runs_by_class,
         state_bytes: None,
         locked_since: (report.state_lock == StateLock::Held)
             .then(|| previous.and_then(|before| before.locked_since.clone()).unwrap_or(now)),
-        tool: report.tool.as_ref().map(|tool| datastore_api::state::LayerTool {
-            name: tool.name.clone(),
-            version: tool.version.clone(),
-        }),
+        tool: report
+            .tool
+            .as_ref()
+            .map(|tool| LayerTool { name: tool.name.clone(), version: tool.version.clone() }),
         stale: None,
         metric: None,
     }
+}
+
+/// What a run has found out about its layer.
+struct Found {
+    counts: BTreeMap<String, u64>,
+    changes: Vec<ListedChange>,
+    plan_sha256: Option<Sha256>,
+    approval: Option<Sha256>,
+    policy_sha256: Option<Sha256>,
+}
+
+impl Found {
+    /// After an apply nothing is left to be changed. `kept`: the status before a run that has failed, which has found nothing out.
+    fn of(report: &Report, result: RunResult, kept: Option<&LayerStatus>) -> Self {
+        if let Some(kept) = kept.cloned() {
+            let LayerStatus { counts, changes, plan_sha256, approval, policy_sha256, .. } = kept;
+            return Self { counts, changes, plan_sha256, approval, policy_sha256 };
+        }
+        let check = report.check.as_ref();
+        let pending = check.filter(|_| result != RunResult::Applied);
+        let shortened = |change: &ListedChange| ListedChange {
+            address: short(&change.address, TEXT),
+            action: change.action.clone(),
+            refused: change.refused.as_deref().map(|reason| short(reason, TEXT)),
+        };
+        Self {
+            counts: pending.map(|check| check.counts.clone()).unwrap_or_default(),
+            changes: pending.into_iter().flat_map(|check| &check.changes).map(shortened).collect(),
+            plan_sha256: report.plan.as_ref().map(|plan| plan.sha256),
+            approval: pending.and_then(|check| check.approval),
+            policy_sha256: check.map(|check| check.policy_sha256),
+        }
+    }
+}
+
+/// The beginning of a text. The datastore takes no status of more than 256 KiB.
+fn short(text: &str, most: usize) -> String {
+    if text.len() <= most {
+        return text.to_owned();
+    }
+    format!("{}...", &text[..text.floor_char_boundary(most)])
 }
 
 /// How a run ended, by its report.
@@ -165,5 +209,73 @@ impl Report {
             *seconds.entry(phase.to_owned()).or_default() += took;
         }
         seconds
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::CheckReport;
+
+    fn report(status: Condition, count: u64) -> Report {
+        let mut report = Report::new("check", Timestamp::now());
+        report.outcome = Outcome::Changes;
+        report.check = Some(CheckReport {
+            status,
+            allowed: true,
+            counts: BTreeMap::from([("update".to_owned(), count)]),
+            changes: vec![
+                ListedChange {
+                    address: "é".repeat(10_000),
+                    action: "update".to_owned(),
+                    refused: Some("x".repeat(10_000)),
+                };
+                100
+            ],
+            denials: Vec::new(),
+            warnings: Vec::new(),
+            destructive_sha256: None,
+            approval: None,
+            approval_expires: None,
+            used_approval: None,
+            policy_sha256: Sha256::of(b"policy"),
+        });
+        report
+    }
+
+    fn failed(class: &str) -> Report {
+        let mut report = Report::new("check", Timestamp::now());
+        report.class = Some(class.to_owned());
+        report.message = Some("é".repeat(100_000));
+        report
+    }
+
+    #[test]
+    fn a_failure_that_passes_keeps_what_was_found_and_others_are_errors_at_once() {
+        let after = |report: &Report, before| status_of(report, "r/0".to_owned(), before, 2);
+        let found = after(&report(Condition::Changed, 3), None);
+        let first = after(&failed("transient"), Some(&found));
+        assert_eq!((first.status, first.counts["update"]), (Condition::Changed, 3));
+        assert_eq!(
+            (first.changes.len(), first.last_success.clone()),
+            (100, found.last_success.clone())
+        );
+        let second = after(&failed("transient"), Some(&first));
+        assert_eq!((second.status, second.failed_in_a_row), (Condition::Error, 2));
+        assert_eq!(after(&failed("config"), Some(&found)).status, Condition::Error);
+        assert_eq!(after(&failed("transient"), None).status, Condition::Error);
+        let again = after(&report(Condition::Ok, 0), Some(&second));
+        assert_eq!((again.status, again.failed_in_a_row), (Condition::Ok, 0));
+        assert_eq!(
+            again.runs_by_class,
+            BTreeMap::from([("ok".to_owned(), 2), ("transient".to_owned(), 2)])
+        );
+    }
+
+    #[test]
+    fn a_status_is_small_whatever_the_plan_names() {
+        let found = status_of(&report(Condition::Changed, 3), "r/0".to_owned(), None, 1);
+        let failed = status_of(&failed("config"), "r/0".to_owned(), Some(&found), 1);
+        assert!(serde_json::to_vec(&failed).unwrap().len() < 200 << 10);
     }
 }

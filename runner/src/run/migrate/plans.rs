@@ -26,6 +26,7 @@ struct Collected(Vec<String>);
 
 impl Collector for Collected {
     type After = serde::de::IgnoredAny;
+    type Rest = serde::de::IgnoredAny;
 
     fn add(&mut self, changed: &Changed) {
         let (change, moved) = (&changed.change, changed.moved_from());

@@ -63,9 +63,11 @@ impl Summary {
 pub(crate) trait Collector {
     /// What is read of a planned value.
     type After: DeserializeOwned + Default;
+    /// What is read of the value before, and of the marks of sensitive and unknown parts.
+    type Rest: DeserializeOwned + Default;
 
     /// Adds the change of a resource or output.
-    fn add(&mut self, change: &Changed<Self::After>);
+    fn add(&mut self, change: &Changed<Self::After, Self::Rest>);
 }
 
 /// The changes of a plan.
@@ -117,8 +119,8 @@ struct Document<C> {
 
 /// The change of a resource or output.
 #[derive(Debug, Default, Deserialize)]
-#[serde(default, bound = "After: DeserializeOwned + Default")]
-pub(crate) struct Changed<After = IgnoredAny> {
+#[serde(default, bound = "After: DeserializeOwned + Default, Rest: DeserializeOwned + Default")]
+pub(crate) struct Changed<After = IgnoredAny, Rest = IgnoredAny> {
     /// The address of a resource, the name of an output.
     pub(crate) address: Option<String>,
     previous_address: Option<String>,
@@ -131,10 +133,10 @@ pub(crate) struct Changed<After = IgnoredAny> {
     pub(crate) action_reason: Option<String>,
     /// The key of an object that an earlier apply could not destroy.
     pub(crate) deposed: Option<String>,
-    pub(crate) change: Change<After>,
+    pub(crate) change: Change<After, Rest>,
 }
 
-impl<After> Changed<After> {
+impl<After, Rest> Changed<After, Rest> {
     /// The address before, if the resource is moved.
     pub(crate) fn moved_from(&self) -> Option<&str> {
         let previous = self.previous_address.as_deref();
@@ -143,21 +145,21 @@ impl<After> Changed<After> {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default, bound = "After: DeserializeOwned + Default")]
-pub(crate) struct Change<After = IgnoredAny> {
+#[serde(default, bound = "After: DeserializeOwned + Default, Rest: DeserializeOwned + Default")]
+pub(crate) struct Change<After = IgnoredAny, Rest = IgnoredAny> {
     pub(crate) actions: Vec<String>,
     importing: Option<IgnoredAny>,
     /// The value before.
-    pub(crate) before: After,
+    pub(crate) before: Rest,
     /// The planned value.
     pub(crate) after: After,
     /// Which parts of them are sensitive, or not known yet.
-    pub(crate) before_sensitive: After,
-    pub(crate) after_sensitive: After,
-    pub(crate) after_unknown: After,
+    pub(crate) before_sensitive: Rest,
+    pub(crate) after_sensitive: Rest,
+    pub(crate) after_unknown: Rest,
 }
 
-impl<After> Change<After> {
+impl<After, Rest> Change<After, Rest> {
     pub(crate) fn is_import(&self) -> bool {
         self.importing.is_some()
     }
@@ -179,6 +181,7 @@ struct Changes {
 
 impl Collector for Changes {
     type After = IgnoredAny;
+    type Rest = IgnoredAny;
 
     fn add(&mut self, changed: &Changed) {
         let change = &changed.change;

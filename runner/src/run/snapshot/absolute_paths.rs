@@ -63,6 +63,7 @@ struct Search<'a> {
 
 impl Collector for Search<'_> {
     type After = Value;
+    type Rest = serde::de::IgnoredAny;
 
     fn add(&mut self, Changed { address, change, .. }: &Changed<Value>) {
         if change.actions.iter().any(|action| !matches!(&**action, "no-op" | "read")) {

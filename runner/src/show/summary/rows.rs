@@ -25,6 +25,7 @@ pub(super) struct Rows {
 
 impl Collector for Rows {
     type After = IgnoredAny;
+    type Rest = IgnoredAny;
 
     fn add(&mut self, changed: &Changed) {
         let Some(action) = action(changed, &self.redaction) else { return };

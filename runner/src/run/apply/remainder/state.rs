@@ -87,7 +87,7 @@ impl Run<'_> {
         };
         // It is as secret as a state.
         regular::unless_missing(fs::remove_file(&file))?;
-        let unread = |error| tracing::warn!("the state after the try is not known: {error}");
+        let unread = |error| tracing::warn!("the version of the state is not known: {error}");
         Ok(read.map_err(unread).ok())
     }
 }
