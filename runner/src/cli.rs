@@ -11,6 +11,7 @@ mod files;
 mod hints;
 mod identity;
 mod limits;
+mod one_directory;
 mod preflight;
 mod retries;
 mod show;
@@ -48,8 +49,7 @@ use clap::builder::{BoolishValueParser, Resettable};
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{
-    Arg, ArgAction, ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand,
-    ValueEnum,
+    Arg, ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum,
 };
 use datastore_api::{Attempt, Name, entry_point};
 
@@ -185,11 +185,7 @@ fn program(of_runner: bool) -> clap::Command {
         })
     });
     let program = ["plan", "apply"].into_iter().fold(program, |program, name| {
-        program.mut_subcommand(name, |command| {
-            // A changed argument loses its place.
-            let command = command.mut_arg("args", |arg| arg.index(2));
-            command.mut_arg("targets", |arg| arg.num_args(1).action(ArgAction::Set).index(1))
-        })
+        program.mut_subcommand(name, one_directory::for_one_directory)
     });
     // Usage lines show the program's name as the user types it.
     if of_runner { program.bin_name("burrito runner") } else { program }
@@ -356,8 +352,9 @@ pub struct UploadArgs {
 /// What plan, apply and destroy share.
 #[derive(Clone, Debug, Args)]
 pub struct RunArgs {
-    /// The code: a directory, an archive (tar, tar.gz, tar.zst), a git bundle or a git URL [default: the current directory]
-    #[arg(value_name = "DIR", num_args = 0..)]
+    /// The code: a directory, an archive (tar, tar.gz, tar.zst), a git bundle or a git URL; or manifests of layers, or a directory
+    /// of them, which are run in the order of what they need [default: the current directory]
+    #[arg(value_name = "DIR|LAYER", num_args = 0..)]
     pub targets: Vec<String>,
     /// The code, if DIR is not given
     #[arg(long, env = "PLANCHA_SOURCE", value_name = "DIR|FILE|URL")]

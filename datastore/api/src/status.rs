@@ -1,5 +1,5 @@
-//! The status of a layer: what its last check, plan or apply has found. A runner writes it, the datastore keeps one for each
-//! layer, and both make metrics of it.
+//! The status of a layer: what its last check, plan or apply has found. A runner writes it, and the datastore keeps one for each
+//! layer and makes metrics of it.
 //!
 //! It knows no storage and no policy. Times are RFC 3339 in UTC. [`metrics`] makes metrics of statuses.
 

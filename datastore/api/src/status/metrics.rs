@@ -1,6 +1,6 @@
 //! Statuses as metrics, in the text format of Prometheus, version 0.0.4.
 //!
-//! The datastore and the runner serve the same page. A document of a caller cannot break it: names that are not valid, and
+//! A document of a caller cannot break it: names that are not valid, and
 //! more labels than the limits below, are left out and counted in the gauge `<prefix>_invalid_metrics`.
 
 mod extra;
