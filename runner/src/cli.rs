@@ -6,12 +6,12 @@ mod actions;
 mod allowed;
 mod binding;
 mod classify;
+mod descriptions;
 mod environment;
 mod files;
 mod hints;
 mod identity;
 mod limits;
-mod one_directory;
 mod preflight;
 mod retries;
 mod show;
@@ -21,7 +21,8 @@ mod variables;
 
 pub use actions::{
     ApplyArgs, CheckArgs, ConvergeArgs, DestroyArgs, LayersArgs, LeaseArgs, MigrateArgs, PlanArgs,
-    PlanName, PolicyArgs, StartArgs, StateArgs, StateFileArgs, StatePlace,
+    PlanName, PolicyArgs, PolicyCommand, PolicyTestArgs, RegoVersion, StartArgs, StateArgs,
+    StateFileArgs, StatePlace,
 };
 pub use binding::{BindingArgs, SnapshotMode};
 pub use classify::ClassifyArgs;
@@ -161,32 +162,9 @@ impl Cli {
     }
 }
 
-/// The command line. Some commands describe a shared argument differently.
+/// The command line.
 fn program(of_runner: bool) -> clap::Command {
-    let program = Cli::command()
-        .mut_subcommand("start", |start| {
-            start.mut_arg("bin_dir", |arg| {
-                arg.help(format!("Where tools are installed [default: {BIN_DIR}]"))
-            })
-        })
-        .mut_subcommand("upload", |upload| {
-            upload.mut_arg("datastore", |arg| {
-                arg.help(
-                    "The datastore to send the files to. The token comes from --token-file or the variable \
-                     `PLANCHA_TOKEN`",
-                )
-            })
-        });
-    let program = ["runs", "show", "logs"].into_iter().fold(program, |program, name| {
-        program.mut_subcommand(name, |command| {
-            command.mut_arg("datastore", |arg| {
-                arg.help("URL of the datastore. The token comes from --token-file or the variable `PLANCHA_TOKEN`")
-            })
-        })
-    });
-    let program = ["plan", "apply"].into_iter().fold(program, |program, name| {
-        program.mut_subcommand(name, one_directory::for_one_directory)
-    });
+    let program = descriptions::of_commands(Cli::command(), BIN_DIR);
     // Usage lines show the program's name as the user types it.
     if of_runner { program.bin_name("burrito runner") } else { program }
 }
@@ -315,6 +293,9 @@ Example:
     /// Print what kind of failure the output of a run shows: may it be retried?
     #[command(after_help = classify::CLASSIFY_HELP)]
     Classify(ClassifyArgs),
+    /// Try a policy
+    #[command(subcommand)]
+    Policy(PolicyCommand),
     /// Check whether this machine, and what it reaches, is ready for a run
     Doctor(Box<DoctorArgs>),
     /// Print the tool version that a directory requires

@@ -17,6 +17,7 @@ mod source;
 mod tool;
 pub mod version;
 
+pub use policy::rego as policy_worker;
 pub use process::panics::reporting_panics;
 pub use process::{guard, init};
 
@@ -31,7 +32,10 @@ pub mod fuzz {
 
 use std::process::ExitCode;
 
-use crate::cli::{ApplyArgs, Cli, Command, DoctorArgs, Environment, PlanArgs, StartArgs};
+use crate::cli::{
+    ApplyArgs, ClassifyArgs, Cli, Command, DoctorArgs, Environment, PlanArgs, PolicyCommand,
+    PolicyTestArgs, StartArgs,
+};
 use crate::execute::layers::{self, Each};
 use crate::execute::{Outputs, execute, start_output};
 use crate::failure::{Failure, last_line};
@@ -75,9 +79,8 @@ async fn execute_command(command: Command, burrito: bool, environment: &Environm
         Command::Logs(args) => {
             printed(false, environment, Box::pin(show::logs(&args, environment))).await
         }
-        Command::Classify(args) => {
-            printed(args.json, environment, async { tool::diagnosis::classify(&args) }).await
-        }
+        Command::Classify(args) => classify(&args, environment).await,
+        Command::Policy(PolicyCommand::Test(args)) => policy_test(&args, environment).await,
         Command::Doctor(args) => doctor(&args, environment).await,
         Command::Resolve(args) => exit_code(release::resolve(&args, environment).await),
         Command::Install(args) => exit_code(release::install(&args, environment).await),
@@ -128,6 +131,14 @@ async fn each(mut each: Each, burrito: bool, environment: &Environment) -> u8 {
         Ok(each.job(burrito, environment).await?)
     };
     execute(name, Box::pin(job), environment, outputs, limit).await
+}
+
+async fn classify(args: &ClassifyArgs, environment: &Environment) -> u8 {
+    printed(args.json, environment, async { tool::diagnosis::classify(args) }).await
+}
+
+async fn policy_test(args: &PolicyTestArgs, environment: &Environment) -> u8 {
+    printed(args.json, environment, Box::pin(show::policy_test(args, environment))).await
 }
 
 /// Examines the machine. What it finds decides the exit code.

@@ -3,11 +3,15 @@
 use std::process::ExitCode;
 
 use runner::cli::{Cli, Environment};
-use runner::{guard, init, reporting_panics};
+use runner::{guard, init, policy_worker, reporting_panics};
 
 fn main() -> ExitCode {
-    if std::env::args_os().next().is_some_and(|name| name == guard::NAME) {
+    let name = std::env::args_os().next().unwrap_or_default();
+    if name == guard::NAME {
         return guard::main();
+    }
+    if name == policy_worker::NAME {
+        return policy_worker::main();
     }
     if let Some(code) = init::run() {
         return code;

@@ -23,6 +23,7 @@ mod shell;
 mod signals;
 pub(crate) mod text;
 pub(crate) mod url_secrets;
+pub(crate) mod worker;
 
 use std::ffi::OsString;
 use std::fs::File;

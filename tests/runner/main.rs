@@ -60,6 +60,13 @@ mod failure {
     mod retries;
 }
 
+/// Policies, and what `runner policy test` says.
+mod policy {
+    mod conftest;
+    mod docs;
+    mod test_command;
+}
+
 /// Runs, shown to people.
 mod show {
     mod attempt;

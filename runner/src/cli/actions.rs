@@ -19,7 +19,7 @@ pub use converge::{CheckArgs, ConvergeArgs};
 pub use layers::LayersArgs;
 pub use migrate::MigrateArgs;
 pub use plan_name::PlanName;
-pub use policy::PolicyArgs;
+pub use policy::{PolicyArgs, PolicyCommand, PolicyTestArgs, RegoVersion};
 pub use start::StartArgs;
 pub use state::{StateArgs, StatePlace};
 pub use state_files::StateFileArgs;

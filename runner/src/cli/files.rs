@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use crate::cli::{
-    BindingArgs, Command, DatastoreArgs, MigrateArgs, RemoteArgs, RunArgs, ShowCommon, ToolArgs,
-    ToolsCommand,
+    BindingArgs, Command, DatastoreArgs, MigrateArgs, PolicyCommand, RemoteArgs, RunArgs,
+    ShowCommon, ToolArgs, ToolsCommand,
 };
 
 /// A file that an argument names: the flag, and the path, which can be replaced.
@@ -24,6 +24,10 @@ impl Command {
             Self::Logs(args) => args.common.files(),
             Self::Classify(args) => {
                 args.rules.as_mut().map(|file| ("--rules", file)).into_iter().collect()
+            }
+            Self::Policy(PolicyCommand::Test(args)) => {
+                let plans = args.plan_json.iter_mut().map(|file| ("--plan-json", file));
+                args.common.files().into_iter().chain(plans).collect()
             }
             Self::Doctor(args) => {
                 args.tools.files().into_iter().chain(args.datastore.files()).collect()

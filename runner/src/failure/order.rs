@@ -15,7 +15,7 @@ impl From<&JobError> for Failure {
             }
             JobError::Key(cause) => (Kind::Config, Some(cause.next())),
             JobError::Layer(cause) => (Kind::Config, of_manifest(cause)),
-            JobError::Policy(_) => (Kind::Config, Some(super::policy::HINT)),
+            JobError::Policy(cause) => return cause.into(),
             JobError::Cluster(cause) => match cause.fault() {
                 ClusterFault::Unauthenticated => (
                     Kind::Credentials,

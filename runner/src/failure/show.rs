@@ -1,5 +1,7 @@
 //! Errors of the commands that show runs.
 
+use datastore_api::chain;
+
 use crate::basis::binding::BindingError;
 use crate::failure::{Failure, Kind, disk_hint};
 use crate::show::ShowError;
@@ -33,6 +35,11 @@ impl From<&ShowError> for Failure {
             ShowError::Binding(_) => Self::new(Kind::Integrity, error).with_hint(
                 "do not rely on what is stored of this plan: plan again, and find out who changed its files",
             ),
+            ShowError::Policy(cause) => cause.into(),
+            ShowError::Judged { source, .. } => Self {
+                message: chain(error),
+                ..Self::from(source)
+            },
             ShowError::Datastore(cause) => Self::of_datastore(cause, error),
             ShowError::Pager { .. } => Self::new(Kind::Config, error)
                 .with_hint("correct PLANCHA_PAGER or PAGER, or use --no-pager"),

@@ -1,227 +1,443 @@
-//! Verdicts of real plans, and of what rules say of them.
+//! The policy as a whole.
 
-use std::io::Write as _;
+mod policy_files;
+mod rego_rules;
+
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use super::*;
+use crate::policy::verdict::Kind;
 
-fn judge(args: &PolicyArgs, plan: &str, evidence: &[&str]) -> Verdict {
-    let mut file = tempfile::NamedTempFile::new().unwrap();
-    file.write_all(plan.as_bytes()).unwrap();
-    let created_by_failed_run = evidence.iter().map(|address| (*address).to_owned()).collect();
-    let policy = Policy::load(args, None).unwrap();
-    policy.judge(file.path(), &Evidence { created_by_failed_run }).unwrap()
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/plans").join(name)
 }
 
-fn with_rules(yaml: &str) -> (PolicyArgs, tempfile::NamedTempFile) {
-    let mut file = tempfile::NamedTempFile::new().unwrap();
-    file.write_all(yaml.as_bytes()).unwrap();
-    (PolicyArgs { policy: vec![file.path().to_owned()], ..PolicyArgs::default() }, file)
-}
-
-/// A plan with these resource changes: address, actions, reason.
-fn plan(changes: &[(&str, &str, &str)]) -> String {
-    let change = |(address, actions, reason): &(&str, &str, &str)| {
-        let actions = actions.split(',').collect::<Vec<_>>();
-        serde_json::json!({
-            "address": address, "mode": "managed", "type": address.split('.').next(),
-            "action_reason": (!reason.is_empty()).then_some(reason),
-            "change": {
-                "actions": actions, "before": {"id": "old", "password": "hunter2"}, "after": {"id": "new"},
-                "before_sensitive": {"password": true}, "after_sensitive": {}, "after_unknown": {},
-            },
-        })
-    };
-    let changes = changes.iter().map(change).collect::<Vec<_>>();
-    serde_json::json!({ "format_version": "1.2", "resource_changes": changes }).to_string()
-}
-
-/// Each refused change with its kind.
-fn refused(verdict: &Verdict) -> Vec<String> {
-    let refused = verdict.changes.iter().filter(|change| !change.refused.is_empty());
-    refused.map(|change| format!("{} {}", change.kind, change.address)).collect()
-}
-
-#[test]
-fn the_default_refuses_what_destroys_or_forgets() {
-    let all = plan(&[
-        ("a.noop", "no-op", ""),
-        ("a.created", "create", ""),
-        ("a.updated", "update", ""),
-        ("a.deleted", "delete", "delete_because_no_resource_config"),
-        ("a.replaced", "delete,create", "replace_because_cannot_update"),
-        ("a.replaced_first", "create,delete", ""),
-        ("a.forgotten", "forget", ""),
-        ("a.odd", "explode", ""),
-    ]);
-    let verdict = judge(&PolicyArgs::default(), &all, &[]);
-    assert_eq!(
-        refused(&verdict),
-        [
-            "delete a.deleted",
-            "replace a.replaced",
-            "replace a.replaced_first",
-            "forget a.forgotten",
-            "unknown a.odd"
-        ]
-    );
-    assert!(!verdict.is_allowed() && verdict.is_allowed_with_approval());
-    let harmless = plan(&[("a.created", "create", ""), ("a.updated", "update", "")]);
-    assert!(judge(&PolicyArgs::default(), &harmless, &[]).is_allowed());
-    assert!(verdict.lines().iter().any(|line| line.contains("delete_because_no_resource_config")));
-}
-
-#[test]
-fn a_tainted_object_is_replaced_only_if_a_failed_run_has_created_it() {
-    let tainted = plan(&[("a.b", "delete,create", "replace_because_tainted")]);
-    assert_eq!(refused(&judge(&PolicyArgs::default(), &tainted, &[])), ["replace a.b"]);
-    assert!(judge(&PolicyArgs::default(), &tainted, &["a.b"]).is_allowed());
-    assert!(!judge(&PolicyArgs::default(), &tainted, &["a.c"]).is_allowed());
-    let other = plan(&[("a.b", "delete,create", "replace_because_cannot_update")]);
-    assert!(!judge(&PolicyArgs::default(), &other, &["a.b"]).is_allowed());
-}
-
-#[test]
-fn the_first_rule_decides_and_protected_objects_need_an_approval() {
-    let (args, _file) = with_rules(
-        "rules:\n  - {effect: refuse, actions: [update], types: [aws_db_*]}\n  - {effect: allow, actions: [delete, replace]}\n\
-         protected:\n  - {types: [aws_kms_key]}\n",
-    );
-    let verdict = judge(
-        &args,
-        &plan(&[
-            ("aws_db_instance.a", "update", ""),
-            ("aws_vpc.a", "delete", ""),
-            ("aws_kms_key.a", "delete", ""),
-            ("aws_kms_key.b", "update", ""),
-            ("aws_vpc.b", "forget", ""),
-        ]),
-        &[],
-    );
-    assert_eq!(
-        refused(&verdict),
-        ["update aws_db_instance.a", "delete aws_kms_key.a", "forget aws_vpc.b"]
-    );
-}
-
-#[test]
-fn of_several_files_the_strictest_decides_and_a_limit_is_no_matter_of_approval() {
-    let (mut args, _file) = with_rules("rules:\n  - {effect: allow}\nmax_changes: 1\n");
-    let (other, _other) = with_rules("rules:\n  - {effect: refuse, addresses: ['aws_vpc.*']}\n");
-    let deleted = plan(&[("aws_vpc.a", "delete", "")]);
-    assert!(judge(&args, &deleted, &[]).is_allowed());
-    args.policy.extend(other.policy);
-    assert!(!judge(&args, &deleted, &[]).is_allowed());
-    let two = plan(&[("a.a", "create", ""), ("a.b", "create", "")]);
-    let verdict = judge(&args, &two, &[]);
-    assert!(!verdict.is_allowed_with_approval(), "{verdict:?}");
-}
-
-#[test]
-fn a_broken_policy_is_an_error() {
-    for yaml in [
-        "",
-        "rules: 1",
-        "rule: []",
-        "rules:\n  - {effect: perhaps}",
-        "rules:\n  - {effect: allow, action: [delete]}",
-        "rules:\n  - {effect: allow, actions: [unknown]}",
-        "protected:\n  - {}",
-    ] {
-        let (args, _file) = with_rules(yaml);
-        let error = Policy::load(&args, None).unwrap_err();
-        assert!(matches!(error, PolicyError::Invalid { .. }), "{yaml}: {error}");
+/// A directory with these files, and arguments with all of them as the policy.
+fn policy_of(files: &[(&str, &str)]) -> (TempDir, PolicyArgs) {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        fs::write(dir.path().join(name), text).unwrap();
     }
-    let missing = PolicyArgs { policy: vec!["/missing".into()], ..PolicyArgs::default() };
-    assert!(matches!(Policy::load(&missing, None).unwrap_err(), PolicyError::Read { .. }));
+    let policy = files.iter().map(|(name, _)| dir.path().join(name)).collect();
+    (dir, PolicyArgs { policy, ..PolicyArgs::default() })
+}
+
+fn load(files: &[(&str, &str)]) -> Result<Policy, PolicyError> {
+    let (_dir, args) = policy_of(files);
+    Policy::load(&args, None)
+}
+
+fn rules(text: &str) -> Policy {
+    load(&[("rules.yaml", text)]).unwrap()
+}
+
+fn rego(text: &str) -> Result<Policy, PolicyError> {
+    load(&[("main.rego", text)])
+}
+
+fn by_default() -> Policy {
+    Policy::load(&PolicyArgs::default(), None).unwrap()
+}
+
+fn judge(policy: &Policy, name: &str) -> Verdict {
+    policy.judge(&fixture(name), &Evidence::default()).unwrap()
+}
+
+fn judge_json(policy: &Policy, plan: &Value) -> Verdict {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), plan.to_string()).unwrap();
+    policy.judge(file.path(), &Evidence::default()).unwrap()
+}
+
+fn message(result: Result<Policy, PolicyError>) -> String {
+    datastore_api::chain(&result.unwrap_err())
+}
+
+/// A plan with one change of `x_y.z`.
+fn one(actions: &[&str], more: &Value) -> Value {
+    let mut resource = json!({"address": "x_y.z", "type": "x_y", "mode": "managed", "change": {
+        "actions": actions, "before": {"a": 1}, "after": {"a": 2}}});
+    resource.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    json!({"format_version": "1.2", "resource_changes": [resource]})
 }
 
 #[test]
-fn a_policy_inside_of_the_source_is_refused() {
-    let source = tempfile::tempdir().unwrap();
-    let inside = source.path().join("policy.yaml");
-    fs::write(&inside, "max_changes: 3\n").unwrap();
-    let elsewhere = tempfile::tempdir().unwrap();
-    let link = elsewhere.path().join("policy.yaml");
-    std::os::unix::fs::symlink(&inside, &link).unwrap();
-    for file in [&inside, &link] {
-        let mut args = PolicyArgs { policy: vec![file.clone()], ..PolicyArgs::default() };
-        let error = Policy::load(&args, Some(source.path())).unwrap_err();
-        assert!(matches!(error, PolicyError::InSource { .. }), "{error}");
-        args.policy_from_source = true;
-        Policy::load(&args, Some(source.path())).unwrap();
-    }
-}
-
-#[test]
-fn the_digest_is_that_of_the_destructive_set_without_secrets() {
-    let digest = |plan: &str| judge(&PolicyArgs::default(), plan, &[]).destructive_sha256;
-    let two = [("a.a", "delete", ""), ("a.b", "delete,create", "")];
-    let set = digest(&plan(&two));
-    let [first, second] = two;
-    assert_eq!(
-        digest(&plan(&[second, ("a.c", "create", ""), first])),
-        set,
-        "order and harmless changes"
-    );
-    let secret = plan(&two).replace("hunter2", "another secret");
-    assert_eq!(digest(&secret), set);
-    assert_ne!(digest(&plan(&two).replace("old", "older")), set);
-    assert_ne!(digest(&plan(&two[..1])), set);
-    assert_eq!(digest(&plan(&[("a.c", "create", "")])), None);
-    let verdict = judge(&PolicyArgs::default(), &plan(&two), &[]);
-    assert!(!format!("{verdict:?}").contains("hunter2"));
-}
-
-#[test]
-fn a_watched_output_is_compared_without_the_order_of_lists() {
-    let plan = |before: &str, after: &str| {
-        format!(
-            r#"{{"format_version": "1.2", "output_changes": {{"discovery": {{"actions": ["update"],
-                "before": {{"zones": {before}, "x": 1}}, "after": {{"zones": {after}, "x": 2}},
-                "before_sensitive": false, "after_sensitive": false, "after_unknown": false}}}}}}"#
-        )
+fn fixtures_get_their_verdicts_by_default() {
+    let policy = by_default();
+    let text = |name: &str| {
+        let verdict = judge(&policy, name);
+        let counts = verdict.counts.iter().filter(|(_, count)| **count > 0);
+        let counts = counts.map(|(kind, count)| format!("{kind}={count}")).collect::<Vec<_>>();
+        let mut lines = vec![format!(
+            "{name}: allowed={} with approval={} {}",
+            verdict.is_allowed(),
+            verdict.is_allowed_with_approval(),
+            counts.join(" ")
+        )];
+        lines.extend(verdict.lines().into_iter().map(|line| format!("  {line}")));
+        lines.join("\n")
     };
-    let watching = |output: &str| PolicyArgs {
-        destructive_output: vec![output.to_owned()],
-        ..PolicyArgs::default()
-    };
-    let (same, other) = (plan(r#"["a","b"]"#, r#"["b","a"]"#), plan(r#"["a"]"#, r#"["a","c"]"#));
-    assert!(judge(&PolicyArgs::default(), &other, &[]).is_allowed());
-    assert!(judge(&watching("discovery.zones"), &same, &[]).is_allowed());
-    assert_eq!(judge(&watching("discovery.zones"), &other, &[]).outputs, ["discovery.zones"]);
-    assert_eq!(judge(&watching("discovery"), &same, &[]).outputs, ["discovery"]);
-    assert!(judge(&watching("another"), &other, &[]).is_allowed());
+    let names = [
+        "create.json",
+        "no_changes.json",
+        "output_only.json",
+        "update_replace_delete.json",
+        "forget_and_moved.json",
+        "tainted.json",
+        "destroy.json",
+    ];
+    let all = names.map(text).join("\n");
+    insta::assert_snapshot!(all);
 }
 
-/// The plans of a real terraform, where they are.
 #[test]
-fn real_plans_get_their_verdicts() {
+fn order_of_actions_and_the_move_are_kept() {
+    let verdict = judge(&by_default(), "update_replace_delete.json");
+    let first =
+        verdict.changes.iter().find(|change| change.address == "terraform_data.first").unwrap();
+    assert_eq!(first.actions, ["create", "delete"]);
+    let verdict = judge(&by_default(), "forget_and_moved.json");
+    let moved = verdict.changes.iter().find(|change| change.kind == Kind::Move).unwrap();
+    assert_eq!(moved.previous_address.as_deref(), Some("terraform_data.keep"));
+    assert!(moved.refused.is_empty() && !moved.destructive);
+}
+
+#[test]
+#[ignore = "needs ../shared/data"]
+fn shared_fixtures_get_the_verdicts_of_their_table() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/plan_fixtures");
-    if !dir.exists() {
-        assert!(option_env!("CI").is_none(), "CI needs ../shared/data");
-        return;
-    }
-    for (name, expected) in [
-        ("no_changes", 0),
-        ("output_only", 0),
-        ("update_replace_delete", 3),
-        ("forget", 1),
-        ("tainted_after_failed_create", 1),
+    let policy = by_default();
+    let tainted = ["terraform_data.slow"];
+    for (name, refused, with_evidence) in [
+        ("no_changes", vec![], true),
+        ("output_only", vec![], true),
+        (
+            "update_replace_delete",
+            vec!["terraform_data.gone[0]", "terraform_data.repl", "terraform_data.slow"],
+            false,
+        ),
+        ("create_before_destroy_and_moved", vec!["terraform_data.cbd"], false),
+        ("forget", vec!["terraform_data.keep"], false),
+        ("tainted_after_failed_create", tainted.to_vec(), true),
+        (
+            "destroy",
+            vec![
+                "terraform_data.keep",
+                "terraform_data.many[\"a,b\"]",
+                "terraform_data.many[\"c\"]",
+                "terraform_data.repl",
+                "terraform_data.slow",
+            ],
+            false,
+        ),
     ] {
-        let plan = fs::read_to_string(dir.join(format!("{name}.json"))).unwrap();
-        let verdict = judge(&PolicyArgs::default(), &plan, &[]);
-        assert_eq!(refused(&verdict).len(), expected, "{name}: {verdict:?}");
-        assert_eq!(verdict.is_allowed(), expected == 0, "{name}");
+        let path = dir.join(format!("{name}.json"));
+        let verdict = policy.judge(&path, &Evidence::default()).unwrap();
+        let changes = verdict.changes.iter().filter(|change| !change.refused.is_empty());
+        let addresses = changes.map(|change| change.address.as_str()).collect::<Vec<_>>();
+        assert_eq!(addresses, refused, "{name}");
+        assert_eq!(verdict.is_allowed(), refused.is_empty(), "{name}");
+        assert_eq!(verdict.destructive_sha256.is_some(), !refused.is_empty(), "{name}");
+        let created_by_failed_run = tainted.map(str::to_owned).into();
+        let evidence = Evidence { created_by_failed_run };
+        let verdict = policy.judge(&path, &evidence).unwrap();
+        assert_eq!(verdict.is_allowed(), with_evidence, "{name}");
     }
-    for name in ["create_before_destroy_and_moved", "destroy"] {
-        let plan = fs::read_to_string(dir.join(format!("{name}.json"))).unwrap();
-        let verdict = judge(&PolicyArgs::default(), &plan, &[]);
-        let moved = verdict.changes.iter().filter(|change| change.kind == Kind::Move);
-        assert!(moved.clone().all(|change| change.refused.is_empty()), "{name}: {verdict:?}");
-        assert!(!verdict.is_allowed(), "{name}");
+}
+
+#[test]
+fn tainted_resources_are_replaced_only_with_evidence_and_never_if_protected() {
+    let created_by_failed_run = ["terraform_data.keep".to_owned()].into();
+    let evidence = Evidence { created_by_failed_run };
+    let of = |policy: &Policy| policy.judge(&fixture("tainted.json"), &evidence).unwrap();
+    let healed = of(&by_default());
+    assert!(healed.is_allowed() && healed.destructive_sha256.is_none());
+    assert!(healed.changes[0].destructive);
+    let protected = of(&rules("protected: {types: [terraform_*]}"));
+    assert!(!protected.is_allowed() && protected.is_allowed_with_approval());
+    assert!(protected.destructive_sha256.is_some());
+    // Evidence is about failed creations, not about other replacements.
+    let created_by_failed_run = ["terraform_data.first".to_owned()].into();
+    let path = fixture("update_replace_delete.json");
+    let verdict = by_default().judge(&path, &Evidence { created_by_failed_run }).unwrap();
+    assert_eq!(verdict.lines().len(), 3, "{:?}", verdict.lines());
+}
+
+#[test]
+fn unknown_actions_and_deposed_objects_are_refused() {
+    for actions in
+        [&["evaporate"][..], &[], &["delete", "delete"], &["no-op", "delete"], &["Delete"]]
+    {
+        let verdict = judge_json(&by_default(), &one(actions, &json!({})));
+        assert!(!verdict.is_allowed(), "{actions:?}");
+        assert_eq!(verdict.changes[0].kind, Kind::Unknown, "{actions:?}");
+        let allowing = rules(
+            "rules: [{id: all, verdict: allow, actions: [create, update, delete, replace, forget, import, move]},
+                     {id: more, verdict: allow, reasons: ['*']}]",
+        );
+        assert!(!judge_json(&allowing, &one(actions, &json!({}))).is_allowed(), "{actions:?}");
     }
-    let tainted = fs::read_to_string(dir.join("tainted_after_failed_create.json")).unwrap();
-    let verdict = judge(&PolicyArgs::default(), &tainted, &[]);
-    let addresses = verdict.changes.iter().map(|change| &*change.address).collect::<Vec<_>>();
-    assert!(judge(&PolicyArgs::default(), &tainted, &addresses).is_allowed());
+    let deposed = one(&["delete"], &json!({"deposed": "d3adb33f"}));
+    let evidence = Evidence { created_by_failed_run: ["x_y.z".to_owned()].into() };
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), deposed.to_string()).unwrap();
+    let verdict = by_default().judge(file.path(), &evidence).unwrap();
+    assert_eq!(
+        verdict.lines(),
+        ["x_y.z (deposed d3adb33f): delete: a deposed object would be destroyed"]
+    );
+    let policy = rules("rules: [{id: old, verdict: allow, actions: [delete], deposed: true}]");
+    assert!(judge_json(&policy, &deposed).is_allowed());
+    assert!(!judge_json(&policy, &one(&["delete"], &json!({}))).is_allowed());
+    for actions in [&["forget", "create"], &["create", "forget"]] {
+        let verdict = judge_json(&by_default(), &one(actions, &json!({})));
+        assert!(!verdict.is_allowed() && verdict.changes[0].kind == Kind::Forget);
+    }
+}
+
+#[test]
+fn imports_and_moves_count_beside_the_change_that_they_are_part_of() {
+    let importing = json!({"change": {"actions": ["update"], "importing": {"id": "i"}, "before": {}, "after": {}},
+        "previous_address": "x_y.old"});
+    let verdict = judge_json(&by_default(), &one(&[], &importing));
+    assert!(verdict.is_allowed());
+    let counts = ["update", "import", "move", "create"].map(|kind| verdict.counts[kind]);
+    assert_eq!(counts, [1, 1, 1, 0]);
+    let only = json!({"change": {"actions": ["no-op"], "importing": {"id": "i"}}});
+    let verdict = judge_json(&by_default(), &one(&[], &only));
+    assert_eq!((verdict.changes[0].kind, verdict.counts["import"]), (Kind::Import, 1));
+}
+
+#[test]
+fn the_first_rule_of_a_file_and_the_strictest_file_decide() {
+    let many = "rules:
+- {id: one, verdict: refuse, addresses: ['terraform_data.many[\"c\"]'], message: it is needed}
+- {id: all, verdict: allow, actions: [delete], types: [terraform_data]}
+";
+    let verdict = judge(&rules(many), "destroy.json");
+    assert_eq!(
+        verdict.lines(),
+        ["terraform_data.many[\"c\"]: delete: refused by the rule `one`: it is needed"]
+    );
+    let deny = ("deny.yaml", "rules: [{id: never, verdict: deny, addresses: ['*.keep']}]");
+    let both = load(&[("many.yaml", many), deny]).unwrap();
+    let verdict = judge(&both, "destroy.json");
+    assert_eq!(verdict.denials, ["terraform_data.keep: delete: denied by the rule `never`"]);
+    assert!(!verdict.is_allowed_with_approval());
+    let refused = verdict.changes.iter().filter(|change| !change.refused.is_empty()).count();
+    assert_eq!(refused, 2, "{:?}", verdict.lines());
+    // A file that is silent has no opinion; where all are, the default decides.
+    let limit = ("limit.yaml", "max_changes: 100");
+    let verdict =
+        judge(&load(&[("many.yaml", many), limit]).unwrap(), "update_replace_delete.json");
+    let refused = verdict.changes.iter().filter(|change| !change.refused.is_empty());
+    let kinds = refused.map(|change| change.kind).collect::<Vec<_>>();
+    assert_eq!(kinds, [Kind::Replace, Kind::Replace]);
+}
+
+#[test]
+fn updates_and_creations_can_be_refused_by_reason_and_address() {
+    let policy = rules("rules: [{id: u, verdict: refuse, actions: [update, create]}]");
+    let verdict = judge(&policy, "create.json");
+    assert!(!verdict.is_allowed() && verdict.counts["delete"] == 0);
+    let sha256 = verdict.destructive_sha256.unwrap();
+    assert_ne!(Some(sha256), judge(&policy, "update_replace_delete.json").destructive_sha256);
+    let policy = rules("rules: [{id: r, verdict: allow, reasons: [replace_because_cannot_*]}]");
+    let verdict = judge(&policy, "update_replace_delete.json");
+    assert_eq!(verdict.lines().len(), 1, "{:?}", verdict.lines());
+}
+
+#[test]
+fn protected_objects_need_an_approval_whatever_rules_say() {
+    let text = "protected: {addresses: ['*.keep']}
+rules: [{id: all, verdict: allow, actions: [delete, replace, update, move, forget]}]";
+    let policy = rules(text);
+    let verdict = judge(&policy, "destroy.json");
+    assert_eq!(
+        verdict.lines(),
+        ["terraform_data.keep: delete: it is protected: only an approval lifts that"]
+    );
+    assert!(verdict.is_allowed_with_approval());
+    assert!(judge(&policy, "output_only.json").is_allowed());
+    let kept = judge(&policy, "forget_and_moved.json");
+    assert!(kept.is_allowed(), "a move destroys nothing: {:?}", kept.lines());
+    // Under its new address it is still the protected object.
+    let moved = one(&["delete", "create"], &json!({"previous_address": "x.keep"}));
+    assert!(!judge_json(&policy, &moved).is_allowed());
+}
+
+#[test]
+fn limits_are_denials() {
+    let verdict = judge(&rules("max_changes: 4"), "create.json");
+    assert_eq!(verdict.denials, ["the plan has 5 changes; max_changes is 4"]);
+    assert!(judge(&rules("max_changes: 5"), "create.json").is_allowed());
+    let both = load(&[("a.yaml", "max_changes: 5"), ("b.yaml", "max_changes: 4")]).unwrap();
+    assert!(!judge(&both, "create.json").is_allowed_with_approval());
+    let verdict = judge(&rules("max_changes: 1"), "forget_and_moved.json");
+    assert!(verdict.denials.is_empty(), "moves are not counted: {:?}", verdict.denials);
+}
+
+#[test]
+fn corrections_of_drift_are_told_from_other_changes() {
+    let of = |drift: Value, after: Value, unknown: Value| {
+        let drift = json!([{"address": "x_y.z", "type": "x_y", "change": drift}]);
+        let changes = one(&["update"], &json!({}))["resource_changes"].clone();
+        // As the tools write it: the drift first.
+        let mut plan = json!({
+            "format_version": "1.2", "resource_drift": drift, "resource_changes": changes,
+        });
+        plan["resource_changes"][0]["change"]["after"] = after;
+        plan["resource_changes"][0]["change"]["after_unknown"] = unknown;
+        judge_json(&rules("drift_only: true"), &plan)
+    };
+    let drift = || json!({"actions": ["update"], "before": {"a": 2, "id": "i"}, "after": {"a": 1, "id": "i"}});
+    let verdict = of(drift(), json!({"a": 2, "id": "i"}), json!({}));
+    assert!(verdict.is_allowed() && verdict.changes[0].corrects_drift, "{:?}", verdict.lines());
+    let verdict = of(drift(), json!({"a": 3, "id": "i"}), json!({}));
+    assert_eq!(
+        verdict.denials,
+        ["x_y.z: update: it is not a correction of drift, and drift_only is set"]
+    );
+    // Deleted by hand, and created again: what only the apply knows does not count.
+    let deleted = json!({"actions": ["delete"], "before": {"a": 2, "id": "i"}, "after": null});
+    assert!(of(deleted, json!({"a": 2}), json!({"id": true})).is_allowed());
+    let no_op = json!({"actions": ["no-op"], "before": {"a": 2}, "after": {"a": 2}});
+    assert!(!of(no_op, json!({"a": 2}), json!({})).is_allowed());
+    assert!(!judge(&rules("drift_only: true"), "create.json").is_allowed());
+    assert!(judge(&rules("drift_only: true"), "no_changes.json").is_allowed());
+}
+
+#[test]
+fn watched_outputs_are_destructive_and_part_of_the_digest() {
+    let args = |names: &[&str]| {
+        let destructive_output = names.iter().map(|name| (*name).to_owned()).collect();
+        PolicyArgs { destructive_output, ..PolicyArgs::default() }
+    };
+    let of = |names: &[&str], plan| judge(&Policy::load(&args(names), None).unwrap(), plan);
+    let verdict = of(&["cluster.version"], "output_only.json");
+    assert_eq!(verdict.lines(), ["output cluster: cluster.version is watched, and changes"]);
+    assert!(verdict.is_allowed_with_approval() && verdict.destructive_sha256.is_some());
+    assert!(of(&["cluster.zones"], "output_only.json").is_allowed());
+    assert!(of(&["cluster"], "create.json").is_allowed(), "nothing relies on a new output");
+    let plain = of(&[], "update_replace_delete.json").destructive_sha256;
+    assert_ne!(of(&["cluster.zones"], "update_replace_delete.json").destructive_sha256, plain);
+    let verdict = of(&["clutser"], "output_only.json");
+    assert_eq!(verdict.warnings, ["the plan has no output clutser, which is watched"]);
+    let file = rules("watched_outputs: [cluster.version, cluster]");
+    assert_eq!(judge(&file, "output_only.json").lines().len(), 1);
+    let error = Policy::load(&args(&["a..b"]), None).map(drop).unwrap_err();
+    assert!(error.to_string().contains("`a..b`"), "{error}");
+}
+
+/// The plan with its object keys in another order, and other values where none belongs to the destructive set.
+fn rewritten(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            fields.iter().rev().map(|(name, value)| (name.clone(), rewritten(value))).collect()
+        }
+        Value::Array(list) => list.iter().map(rewritten).collect(),
+        scalar => scalar.clone(),
+    }
+}
+
+#[test]
+fn the_digest_depends_on_the_destructive_set_alone() {
+    let name = "update_replace_delete.json";
+    let digest = |plan: &Value| judge_json(&by_default(), plan).destructive_sha256.unwrap();
+    let plan = serde_json::from_slice::<Value>(&fs::read(fixture(name)).unwrap()).unwrap();
+    let first = digest(&plan);
+    assert_eq!(Some(first), judge(&by_default(), name).destructive_sha256);
+    let mut other = rewritten(&plan);
+    other["timestamp"] = json!("2030-01-01T00:00:00Z");
+    other["terraform_version"] = json!("1.12.0");
+    other["prior_state"] = json!(null);
+    other["resource_changes"].as_array_mut().unwrap().reverse();
+    assert_eq!(digest(&other), first, "order, time and what is not destructive");
+    let index = |plan: &Value, address: &str| {
+        let list = plan["resource_changes"].as_array().unwrap();
+        list.iter().position(|change| change["address"] == address).unwrap()
+    };
+    let at = index(&plan, "terraform_data.keep");
+    let mut other = plan.clone();
+    other["resource_changes"][at]["change"]["after"]["input"] = json!("3");
+    assert_eq!(digest(&other), first, "an update that is allowed");
+    let at = index(&plan, "terraform_data.secret");
+    other["resource_changes"][at]["change"]["before"]["input"] = json!("another secret");
+    assert_eq!(digest(&other), first, "a sensitive value");
+    let at = index(&plan, "terraform_data.first");
+    for (field, value) in
+        [("address", json!("terraform_data.f")), ("type", json!("x")), ("deposed", json!("d"))]
+    {
+        let mut other = plan.clone();
+        other["resource_changes"][at][field] = value;
+        assert_ne!(digest(&other), first, "{field}");
+    }
+    for (field, value) in [
+        ("actions", json!(["delete", "create"])),
+        ("before", json!({"id": "other"})),
+        ("after", json!({"triggers_replace": 9})),
+    ] {
+        let mut other = plan.clone();
+        other["resource_changes"][at]["change"][field] = value;
+        assert_ne!(digest(&other), first, "{field}");
+    }
+    let mut other = plan.clone();
+    other["resource_changes"].as_array_mut().unwrap().remove(at);
+    assert_ne!(digest(&other), first);
+}
+
+#[test]
+fn what_is_no_plan_is_an_error_of_the_plan() {
+    for text in [
+        "",
+        "{}",
+        "[]",
+        "null",
+        "{\"format_version\": \"2.0\"}",
+        "{\"format_version\": \"1.2\"",
+        r#"{"format_version": "1.2", "resource_changes": {}}"#,
+        r#"{"format_version": "1.2", "resource_changes": [{"change": {"actions": "delete"}}]}"#,
+        r#"{"format_version": "1.2", "resource_changes": [7]}"#,
+    ] {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), text).unwrap();
+        let error = by_default().judge(file.path(), &Evidence::default()).unwrap_err();
+        assert!(error.is_of_plan(), "{text}: {error}");
+    }
+    let error = by_default().judge(Path::new("/nonexistent"), &Evidence::default()).unwrap_err();
+    assert!(error.is_of_plan());
+}
+
+#[test]
+fn verdicts_survive_json_and_lines_have_no_control_characters() {
+    let plan = one(&["delete"], &json!({"address": "x.y[\"\u{1b}[2J\n\"]"}));
+    let verdict = judge_json(&by_default(), &plan);
+    let again = serde_json::from_value::<Verdict>(json!(verdict)).unwrap();
+    assert_eq!(json!(again), json!(verdict));
+    assert!(verdict.lines().iter().all(|line| !line.contains(char::is_control)));
+}
+
+proptest! {
+    #[test]
+    fn no_plan_is_a_panic(actions in prop::collection::vec("[a-z-]{0,7}", 0..3), depth in 0..200_usize, text in "[\\[\\]{}\",:0-9a-z]{0,60}") {
+        let deep = format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        let plan = format!(
+            r#"{{"format_version": "1.2", "resource_changes": [{{"address": "a", "change": {{"actions": {}, "before": {deep}, "after": {text}}}}}]}}"#,
+            json!(actions)
+        );
+        let _read = Plan::read(plan.as_bytes());
+        let _read = Plan::read(text.as_bytes());
+    }
+
+    #[test]
+    fn only_what_is_known_to_be_harmless_is_allowed(actions in prop::collection::vec("create|update|delete|forget|no-op|read|open", 0..4)) {
+        let words = actions.iter().map(String::as_str).collect::<Vec<_>>();
+        let verdict = judge_json(&by_default(), &one(&words, &json!({})));
+        let harmless = matches!(words.as_slice(), ["create" | "update" | "no-op" | "read"]);
+        prop_assert_eq!(verdict.is_allowed(), harmless, "{:?}", words);
+    }
 }

@@ -135,7 +135,12 @@ fn check_report(verdict: &Verdict, summary: &Summary, policy: &Policy) -> CheckR
     CheckReport {
         status,
         allowed: verdict.is_allowed(),
-        counts: verdict.counts.clone(),
+        counts: verdict
+            .counts
+            .iter()
+            .filter(|(_, n)| **n > 0)
+            .map(|(k, n)| (k.clone(), *n))
+            .collect(),
         changes: listed.collect(),
         denials: verdict.denials.clone(),
         warnings: verdict.warnings.clone(),

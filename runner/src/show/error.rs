@@ -7,6 +7,7 @@ use datastore_api::{Attempt, ClientError, Name, RunKey};
 
 use crate::basis::binding::BindingError;
 use crate::order::job::JobError;
+use crate::policy::PolicyError;
 
 /// Why a run cannot be shown.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +36,11 @@ pub(crate) enum ShowError {
     NoLog { run: Name, attempt: Attempt, files: Vec<String> },
     #[error(transparent)]
     Binding(#[from] BindingError),
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// What the policy made of one plan.
+    #[error("the plan {plan}")]
+    Judged { plan: String, source: PolicyError },
     #[error("the datastore")]
     Datastore(#[from] ClientError),
     #[error("the pager `{command}` cannot be run (exit code {code})")]

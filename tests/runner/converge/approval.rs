@@ -32,7 +32,7 @@ async fn a_plan_with_one_destructive_change_is_not_applied_at_all() {
     layer.write(&format!("{ONE}resource \"terraform_data\" \"new\" {{}}\n"));
     let (code, digest, stderr) = converge(&layer, &[]);
     assert_eq!(code, 3, "{stderr}");
-    assert!(stderr.contains("delete terraform_data.b"), "{stderr}");
+    assert!(stderr.contains("terraform_data.b: delete"), "{stderr}");
     assert!(stderr.contains(&format!("--approve-destructive {}", digest.unwrap())), "{stderr}");
     assert_eq!(layer.objects(), ["a", "b"], "nor is the harmless part");
     let status = layer.status().await;

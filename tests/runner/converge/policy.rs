@@ -9,7 +9,7 @@ async fn rules_allow_and_refuse_beside_the_default() {
     let layer = Layer::applied().await;
     layer.sandbox.write(
         "policy.yaml",
-        "rules:\n  - {effect: allow, actions: [delete], addresses: [terraform_data.b]}\n",
+        "rules:\n  - {id: b, verdict: allow, actions: [delete], addresses: [terraform_data.b]}\n",
     );
     layer.write("resource \"terraform_data\" \"a\" { input = 1 }\n");
     let source = ["--source", "module", "--policy", "policy.yaml", "--name", "x"];
@@ -23,7 +23,7 @@ async fn rules_allow_and_refuse_beside_the_default() {
     layer.write("");
     let ended = run(&["converge"]);
     assert_eq!(ended.code, 3, "{}", ended.stderr);
-    layer.sandbox.write("policy.yaml", "rules:\n  - {effect: sometimes}\n");
+    layer.sandbox.write("policy.yaml", "rules:\n  - {id: b, verdict: sometimes}\n");
     let ended = run(&["converge"]);
     assert_eq!(ended.code, 8, "{}", ended.stderr);
     assert!(ended.stderr.contains("policy.yaml"), "{}", ended.stderr);
@@ -32,7 +32,9 @@ async fn rules_allow_and_refuse_beside_the_default() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_policy_in_the_source_is_refused() {
     let layer = Layer::applied().await;
-    layer.sandbox.write("module/policy.yaml", "rules:\n  - {effect: allow}\n");
+    layer
+        .sandbox
+        .write("module/policy.yaml", "rules:\n  - {id: a, verdict: allow, actions: [update]}\n");
     let ended = layer.run(&["converge", "--policy", "module/policy.yaml"]);
     assert_eq!(ended.code, 8, "{}", ended.stderr);
     assert!(ended.stderr.contains("--policy-from-source"), "{}", ended.stderr);
@@ -62,5 +64,34 @@ async fn a_tainted_object_of_a_failed_run_is_healed_and_no_other() {
     layer.sandbox.write("module/terraform.tfstate", &tainted);
     let ended = layer.run(&["converge"]);
     assert_eq!(ended.code, 3, "{}", ended.stderr);
-    assert!(ended.stderr.contains("it is tainted"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("replace_because_tainted): no ledger"), "{}", ended.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_rego_denies_no_approval_lifts_and_an_error_of_it_denies() {
+    let layer = Layer::applied().await;
+    layer.sandbox.write(
+        "rego/main.rego",
+        "package main\n\
+         deny contains msg if { some c in input.resource_changes; c.change.actions == [\"delete\"]; msg := \"no deletions\" }\n\
+         warn contains \"look at it\" if true\n",
+    );
+    layer.write("resource \"terraform_data\" \"a\" { input = 2 }\n");
+    let converge = ["converge", "--policy", "rego", "--policy-from-source"];
+    let ended = layer.run(&[&converge[..], &["--auto-approve"]].concat());
+    assert_eq!(ended.code, 3, "{}", ended.stderr);
+    assert!(ended.stderr.contains("policy: denied: no deletions"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("policy: warning: look at it"), "{}", ended.stderr);
+    let check = &layer.result()["check"];
+    assert_eq!(check["denials"], serde_json::json!(["no deletions"]));
+    assert_eq!(check["warnings"], serde_json::json!(["look at it"]));
+    assert_eq!(layer.objects(), ["a", "b"]);
+
+    layer.sandbox.write("rego/main.rego", "package main\ndeny contains 1 / 0 if true\n");
+    let ended = layer.run(&converge);
+    assert_eq!(ended.code, 8, "{}", ended.stderr);
+    layer.sandbox.write("rego/main.rego", "package main\nallow := true\n");
+    let ended = layer.run(&converge);
+    assert_eq!(ended.code, 8, "{}", ended.stderr);
+    assert_eq!(layer.objects(), ["a", "b"]);
 }

@@ -1,9 +1,8 @@
 //! The plans of a migration: both tools must plan no changes.
 
-use std::io::{BufReader, Read};
+use std::io::Read;
 
 use fs_err as fs;
-use serde::Deserialize;
 
 use crate::process::private_file;
 use crate::report::ToolReport;
@@ -22,49 +21,46 @@ pub(super) struct PlannedChanges(Vec<String>);
 
 /// Collects the changes of one list.
 #[derive(Default)]
-struct Collected(Vec<String>);
+struct Collected {
+    changes: Vec<String>,
+    drift: Vec<String>,
+}
 
 impl Collector for Collected {
     type After = serde::de::IgnoredAny;
     type Rest = serde::de::IgnoredAny;
 
-    fn add(&mut self, changed: &Changed) {
-        let (change, moved) = (&changed.change, changed.moved_from());
-        if !change.is_change() && moved.is_none() {
-            return;
-        }
-        let address = changed.address.as_deref().unwrap_or("?");
-        let mut what = match moved {
-            Some(from) => format!("moved from {from}"),
-            None => change.actions.join(" and "),
-        };
-        if change.is_import() {
-            what += ", import";
-        }
-        self.0.push(format!("{address} ({what})"));
+    fn add(&mut self, changed: Changed) {
+        self.changes.extend(text(&changed));
+    }
+
+    fn add_drift(&mut self, drift: Changed) {
+        self.drift.extend(text(&drift).map(|drift| format!("{drift} outside of the tool")));
     }
 }
 
-/// The part of a plan that lists what has changed outside of the tool.
-#[derive(Deserialize)]
-struct Drift {
-    #[serde(default)]
-    resource_drift: Vec<Changed>,
+/// A change as a text, if anything changes.
+fn text(changed: &Changed) -> Option<String> {
+    let (change, moved) = (&changed.change, changed.moved_from());
+    if !change.is_change() && moved.is_none() {
+        return None;
+    }
+    let address = changed.address.as_deref().unwrap_or("?");
+    let what = match moved {
+        Some(from) => format!("moved from {from}"),
+        None => change.actions.join(" and "),
+    };
+    let import = if change.is_import() { ", import" } else { "" };
+    Some(format!("{address} ({what}{import})"))
 }
 
 impl PlannedChanges {
-    /// Reads the output of `show -json`, which is opened twice.
-    fn read<R: Read>(open: impl Fn() -> std::io::Result<R>) -> Result<Self, PlanError> {
-        let open = || open().map_err(serde_json::Error::io);
-        let ChangesOf { resources: Collected(mut all), outputs, .. } =
-            summary::read::<Collected>(open()?)?;
-        all.extend(outputs.0.into_iter().map(|output| format!("output {output}")));
-        let Drift { resource_drift } = serde_json::from_reader(BufReader::new(open()?))?;
-        let mut drift = Collected::default();
-        for changed in &resource_drift {
-            drift.add(changed);
-        }
-        all.extend(drift.0.into_iter().map(|changed| format!("{changed} outside of the tool")));
+    /// Reads the output of `show -json`.
+    fn read(json: impl Read) -> Result<Self, PlanError> {
+        let ChangesOf { resources, outputs, .. } = summary::read::<Collected>(json)?;
+        let Collected { changes: mut all, drift } = resources;
+        all.extend(outputs.changes.into_iter().map(|output| format!("output {output}")));
+        all.extend(drift);
         Ok(Self(all))
     }
 
@@ -103,7 +99,9 @@ impl Run<'_> {
         self.redact_plan(&json).await;
         let read = {
             let json = json.clone();
-            tokio::task::spawn_blocking(move || PlannedChanges::read(|| std::fs::File::open(&json)))
+            tokio::task::spawn_blocking(move || {
+                Ok::<_, RunError>(PlannedChanges::read(fs::File::open(&json)?)?)
+            })
         };
         let changes = read.await.map_err(std::io::Error::other)??;
         fs::remove_file(&bin)?;
@@ -123,7 +121,7 @@ mod tests {
     use super::*;
 
     fn read(json: &str) -> PlannedChanges {
-        PlannedChanges::read(|| Ok(json.as_bytes())).unwrap()
+        PlannedChanges::read(json.as_bytes()).unwrap()
     }
 
     #[test]

@@ -67,14 +67,17 @@ pub(crate) trait Collector {
     type Rest: DeserializeOwned + Default;
 
     /// Adds the change of a resource or output.
-    fn add(&mut self, change: &Changed<Self::After, Self::Rest>);
+    fn add(&mut self, change: Changed<Self::After, Self::Rest>);
+
+    /// Adds what was changed outside of the tool. Tools write it before the changes.
+    fn add_drift(&mut self, _drift: Changed<Self::After, Self::Rest>) {}
 }
 
 /// The changes of a plan.
 #[derive(Debug)]
-pub(crate) struct ChangesOf<C> {
-    pub(crate) resources: C,
-    pub(crate) outputs: C,
+pub(crate) struct ChangesOf<R, O = R> {
+    pub(crate) resources: R,
+    pub(crate) outputs: O,
     /// terraform 1.8 and later: whether there is anything to apply.
     applyable: Option<bool>,
 }
@@ -85,11 +88,11 @@ pub(crate) fn read<C: Collector + Default>(json: impl Read) -> Result<ChangesOf<
 }
 
 /// Reads the changes in the output of `show -json` into these collectors.
-pub(crate) fn read_into<C: Collector>(
-    resources: C,
-    outputs: C,
+pub(crate) fn read_into<R: Collector, O: Collector>(
+    resources: R,
+    outputs: O,
     json: impl Read,
-) -> Result<ChangesOf<C>, PlanError> {
+) -> Result<ChangesOf<R, O>, PlanError> {
     let changes = ChangesOf { resources, outputs, applyable: None };
     let document = Document { format_version: String::new(), changes };
     let mut json = serde_json::Deserializer::from_reader(std::io::BufReader::new(json));
@@ -112,9 +115,9 @@ pub(crate) fn is_readable(format_version: &str) -> bool {
 }
 
 /// The document, as far as it has been read.
-struct Document<C> {
+struct Document<R, O> {
     format_version: String,
-    changes: ChangesOf<C>,
+    changes: ChangesOf<R, O>,
 }
 
 /// The change of a resource or output.
@@ -125,7 +128,7 @@ pub(crate) struct Changed<After = IgnoredAny, Rest = IgnoredAny> {
     pub(crate) address: Option<String>,
     previous_address: Option<String>,
     /// `managed` or `data`.
-    mode: Option<String>,
+    pub(crate) mode: Option<String>,
     /// The type of a resource; none of an output.
     #[serde(rename = "type")]
     pub(crate) resource_type: Option<String>,
@@ -164,6 +167,10 @@ impl<After, Rest> Change<After, Rest> {
         self.importing.is_some()
     }
 
+    pub(crate) fn is_no_op(&self) -> bool {
+        self.actions == ["no-op"]
+    }
+
     pub(crate) fn is_change(&self) -> bool {
         let quiet = |action: &String| action == "no-op" || action == "read";
         self.is_import() || !self.actions.iter().all(quiet)
@@ -183,7 +190,7 @@ impl Collector for Changes {
     type After = IgnoredAny;
     type Rest = IgnoredAny;
 
-    fn add(&mut self, changed: &Changed) {
+    fn add(&mut self, changed: Changed) {
         let change = &changed.change;
         let actions = change.actions.iter().map(String::as_str).collect::<Vec<_>>();
         let Counts { create, update, delete } = &mut self.counts;
@@ -207,7 +214,7 @@ impl Collector for Changes {
     }
 }
 
-impl<'de, C: Collector> Visitor<'de> for Document<C> {
+impl<'de, R: Collector, O: Collector> Visitor<'de> for Document<R, O> {
     type Value = Self;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -220,7 +227,12 @@ impl<'de, C: Collector> Visitor<'de> for Document<C> {
             match key.as_str() {
                 "format_version" => self.format_version = map.next_value()?,
                 "applyable" => changes.applyable = map.next_value()?,
-                "resource_changes" => map.next_value_seed(Resources(&mut changes.resources))?,
+                "resource_changes" => {
+                    map.next_value_seed(Resources(&mut changes.resources, R::add))?;
+                }
+                "resource_drift" => {
+                    map.next_value_seed(Resources(&mut changes.resources, R::add_drift))?;
+                }
                 "output_changes" => map.next_value_seed(Outputs(&mut changes.outputs))?,
                 _ => drop(map.next_value::<IgnoredAny>()?),
             }
@@ -229,8 +241,8 @@ impl<'de, C: Collector> Visitor<'de> for Document<C> {
     }
 }
 
-/// The list of resource changes.
-struct Resources<'a, C>(&'a mut C);
+/// A list of resources, and what adds one of them.
+struct Resources<'a, C: Collector>(&'a mut C, fn(&mut C, Changed<C::After, C::Rest>));
 
 impl<'de, C: Collector> DeserializeSeed<'de> for Resources<'_, C> {
     type Value = ();
@@ -253,7 +265,7 @@ impl<'de, C: Collector> Visitor<'de> for Resources<'_, C> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
         while let Some(changed) = list.next_element()? {
-            self.0.add(&changed);
+            (self.1)(self.0, changed);
         }
         Ok(())
     }
@@ -283,7 +295,7 @@ impl<'de, C: Collector> Visitor<'de> for Outputs<'_, C> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some((name, change)) = map.next_entry()? {
-            self.0.add(&Changed { address: Some(name), change, ..Changed::default() });
+            self.0.add(Changed { address: Some(name), change, ..Changed::default() });
         }
         Ok(())
     }

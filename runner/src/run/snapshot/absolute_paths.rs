@@ -65,7 +65,7 @@ impl Collector for Search<'_> {
     type After = Value;
     type Rest = serde::de::IgnoredAny;
 
-    fn add(&mut self, Changed { address, change, .. }: &Changed<Value>) {
+    fn add(&mut self, Changed { address, change, .. }: Changed<Value>) {
         if change.actions.iter().any(|action| !matches!(&**action, "no-op" | "read")) {
             let address = address.as_deref().unwrap_or_default();
             self.value(&format!("{}{address}", self.prefix), &change.after);

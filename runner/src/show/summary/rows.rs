@@ -27,8 +27,8 @@ impl Collector for Rows {
     type After = IgnoredAny;
     type Rest = IgnoredAny;
 
-    fn add(&mut self, changed: &Changed) {
-        let Some(action) = action(changed, &self.redaction) else { return };
+    fn add(&mut self, changed: Changed) {
+        let Some(action) = action(&changed, &self.redaction) else { return };
         self.total += 1;
         let address = changed.address.as_deref().unwrap_or("unknown");
         let deposed = changed.deposed.as_ref().map(|key| format!(" (deposed object {key})"));
