@@ -20,9 +20,9 @@ mod tools;
 mod variables;
 
 pub use actions::{
-    ApplyArgs, CheckArgs, ConvergeArgs, DestroyArgs, LayersArgs, LeaseArgs, MigrateArgs, PlanArgs,
-    PlanName, PolicyArgs, PolicyCommand, PolicyTestArgs, RegoVersion, StartArgs, StateArgs,
-    StateFileArgs, StatePlace,
+    ApplyArgs, CheckArgs, ConvergeArgs, DestroyArgs, HookArgs, LayersArgs, LeaseArgs, MigrateArgs,
+    PlanArgs, PlanName, PolicyArgs, PolicyCommand, PolicyTestArgs, RegoVersion, StartArgs,
+    StateArgs, StateFileArgs, StatePlace,
 };
 pub use binding::{BindingArgs, SnapshotMode};
 pub use classify::ClassifyArgs;

@@ -6,6 +6,7 @@ pub(crate) mod apply_command;
 mod command_line;
 pub(crate) mod datastore;
 pub(crate) mod doctor;
+pub(crate) mod hooks;
 mod identity;
 pub(crate) mod job;
 pub(crate) mod layer;

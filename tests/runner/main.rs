@@ -31,6 +31,7 @@ mod run {
 mod converge {
     mod approval;
     mod check;
+    mod hooks;
     mod policy;
 }
 

@@ -1,6 +1,7 @@
 //! The arguments of `runner plan`, `runner apply`, `runner destroy` and `runner migrate`.
 
 mod converge;
+mod hooks;
 mod layers;
 mod migrate;
 mod plan_name;
@@ -16,6 +17,7 @@ use clap::builder::{BoolishValueParser, NonEmptyStringValueParser};
 use datastore_api::Sha256;
 
 pub use converge::{CheckArgs, ConvergeArgs};
+pub use hooks::HookArgs;
 pub use layers::LayersArgs;
 pub use migrate::MigrateArgs;
 pub use plan_name::PlanName;
@@ -73,6 +75,9 @@ pub struct ApplyArgs {
     /// The lease of the layer.
     #[command(flatten)]
     pub lease: LeaseArgs,
+    /// Programs before and after the apply.
+    #[command(flatten)]
+    pub hooks: HookArgs,
 }
 
 /// What changes a state.
@@ -109,4 +114,7 @@ pub struct DestroyArgs {
     /// The lease of the layer.
     #[command(flatten)]
     pub lease: LeaseArgs,
+    /// Programs before and after the apply.
+    #[command(flatten)]
+    pub hooks: HookArgs,
 }

@@ -8,6 +8,8 @@ use crate::run::check::error::CheckError;
 const REGO: &str =
     "correct the policy; `runner policy test` tries it, and docs/policy.md says what Rego may use";
 
+/// What to do about a program that refuses an apply.
+const VETOED: &str = "its output says why; apply again when it agrees, or leave --before-apply out";
 /// What to do about a check beside applies.
 const STATE_MOVED: &str = "check again when no other run works with this layer";
 
@@ -16,6 +18,7 @@ impl From<&CheckError> for Failure {
         match error {
             CheckError::Policy(cause) => cause.into(),
             CheckError::StateMoved => Self::new(Kind::Locked, error).with_hint(STATE_MOVED),
+            CheckError::Vetoed { .. } => Self::new(Kind::Refused, error).with_hint(VETOED),
             CheckError::NotApproved { hint, .. } => Self::new(Kind::Refused, error).with_hint(hint),
         }
     }

@@ -10,9 +10,12 @@ use std::path::{Path, PathBuf};
 use datastore_api::{Attempt, Name, RunKey};
 
 use crate::cli::PlanName;
-use crate::cli::{ApplyArgs, DestroyArgs, Environment, LayerArgs, PlanArgs, RunArgs, Variable};
+use crate::cli::{
+    ApplyArgs, DestroyArgs, Environment, HookArgs, LayerArgs, PlanArgs, RunArgs, Variable,
+};
 use crate::order::apply_command::ApplyCommand;
 use crate::order::datastore::datastore;
+use crate::order::hooks::Hooks;
 use crate::order::identity::{Identity, identify};
 use crate::order::job::{Action, Apply, Destroy, Job, JobError, Named, inside, keys, source};
 use crate::order::layer::{
@@ -44,8 +47,10 @@ impl Job {
         burrito: bool,
         environment: &Environment,
     ) -> Result<Self, JobError> {
-        let ApplyArgs { run, plan, strict, no_plan, again, order_key, allow_mocks, lease } = args;
+        let ApplyArgs { run, plan, strict, no_plan, again, order_key, allow_mocks, lease, hooks } =
+            args;
         let break_stale_lock = lease.break_stale_lock;
+        let hooks = find_hooks(&hooks, &run)?;
         let file = run.plan_file.clone();
         let stored = run.datastore.datastore.is_some();
         let options = !plan_options(&run)?.is_empty();
@@ -91,7 +96,7 @@ impl Job {
             Ok(Action::Apply(from))
         };
         let job = Self::new(run, burrito, is_named, environment, action).await?;
-        Ok(Self { again, order_key, allow_mocks, strict, break_stale_lock, ..job })
+        Ok(Self { again, order_key, allow_mocks, hooks, strict, break_stale_lock, ..job })
     }
 
     /// The job of `runner destroy`.
@@ -100,8 +105,9 @@ impl Job {
         burrito: bool,
         environment: &Environment,
     ) -> Result<Self, JobError> {
-        let DestroyArgs { run, approve, auto_approve, allow_mocks, lease, layers: _ } = args;
+        let DestroyArgs { run, approve, auto_approve, allow_mocks, lease, layers: _, hooks } = args;
         let break_stale_lock = lease.break_stale_lock;
+        let hooks = find_hooks(&hooks, &run)?;
         if !run.replace.is_empty() {
             return Err(JobError::Usage(
                 "--replace creates objects again, and `runner destroy` creates none: leave it out"
@@ -131,7 +137,7 @@ impl Job {
         let destroy = !action.is_apply();
         let mut job = Self::new(run, burrito, false, environment, |_| Ok(action)).await?;
         job.options.destroy = destroy;
-        Ok(Self { allow_mocks, strict: true, break_stale_lock, ..job })
+        Ok(Self { allow_mocks, hooks, strict: true, break_stale_lock, ..job })
     }
 
     /// What all actions share.
@@ -152,12 +158,12 @@ impl Job {
         let (tool, request) = requested_tool(args.tool, args.tool_version.clone(), layer)?;
         let datastore = datastore(&args.datastore, args.tools.ca_file.as_deref(), environment)?;
         check_outputs(&args, &action, layer_file.as_ref())?;
-        let state_files = state_files(&args, &action, terragrunt.is_some(), environment)?;
         let identity = identify(&source, &path, args.work_dir.as_deref(), environment).await;
         let run = run_key(&args, layer, &identity, &action)?;
         let has = (datastore.is_some(), terragrunt.is_some());
         let state = datastore_state(&args.state, &run, (&source, &identity), has)?;
         Ok(Self {
+            state_files: state_files(&args, &action, terragrunt.is_some(), environment)?,
             apply_command: Some(ApplyCommand::new(&args, &source, workspace(environment), burrito)),
             named: named(&args, plan_is_named),
             terragrunt,
@@ -178,7 +184,6 @@ impl Job {
             request,
             tools: args.tools,
             options,
-            state_files,
             allow_large_state: args.state_files.allow_large_state,
             datastore,
             state,
@@ -190,6 +195,7 @@ impl Job {
             signing_key,
             verify_key,
             allow_mocks: false,
+            hooks: Hooks::default(),
             strict: false,
             preflight: args.preflight.preflight,
             break_stale_lock: None,
@@ -220,6 +226,11 @@ fn workspace(environment: &Environment) -> Option<String> {
 fn named_source(args: &RunArgs) -> Result<Source, JobError> {
     let named = args.dir().or(args.source.as_deref());
     source(named.unwrap_or("."), args.revision.as_deref())
+}
+
+/// The hooks. One inside of the source is refused.
+fn find_hooks(args: &HookArgs, run: &RunArgs) -> Result<Hooks, JobError> {
+    Hooks::find(args, &named_source(run)?).map_err(JobError::Config)
 }
 
 /// What the flags name explicitly.

@@ -19,6 +19,7 @@ pub(crate) use crate::order::action::{
     Action, Apply, Approval, ApprovedSet, Converge, Destroy, Migrate,
 };
 use crate::order::apply_command::ApplyCommand;
+use crate::order::hooks::Hooks;
 use crate::order::layer::{ClusterError, LayerError, LayerHandle};
 use crate::policy::{Policy, PolicyError};
 use crate::run::artifacts::AttemptRef;
@@ -90,6 +91,8 @@ pub(crate) struct Job {
     pub(crate) verify_key: Option<VerifyKey>,
     /// Whether to apply a plan that terragrunt made with mock outputs.
     pub(crate) allow_mocks: bool,
+    /// Programs before and after an apply.
+    pub(crate) hooks: Hooks,
     /// Whether the plan is refused for every difference, also if it is named.
     pub(crate) strict: bool,
     /// How the credentials are examined before init.

@@ -10,6 +10,7 @@ use secrecy::ExposeSecret as _;
 use crate::basis::place::{self, PlanPlace};
 use crate::cli::{BIN_DIR, DatastoreArgs, Environment, PlanName, Pod, StartArgs};
 use crate::order::datastore::{FLAG, parse_url, settings};
+use crate::order::hooks::Hooks;
 use crate::order::identity::workspace;
 use crate::order::job::{Action, Apply, Job, JobError, Named, Rejected, inside, keys};
 use crate::order::layer::{
@@ -118,6 +119,7 @@ impl Job {
             strict: false,
             preflight: args.preflight.preflight,
             break_stale_lock: None,
+            hooks: Hooks::default(),
             plan_file: None,
             grace: GRACE,
             retry: args.retry,

@@ -4,6 +4,7 @@ mod after_apply;
 mod compare;
 mod errored_state;
 mod existing;
+mod hooks;
 mod ledger;
 pub(super) mod lock;
 mod lost_state;
@@ -242,6 +243,7 @@ impl Run<'_> {
         let places = Places::new(&prepared.workspace, &downloads);
         let places = places.map_err(RunError::UnreadableDirectory)?;
         let layer = unsent::layer_id(&self.job.run);
+        self.before_apply(prepared).await?;
         self.use_approval().await?;
         self.begin_state_out(prepared)?;
         self.scratch.record_apply(&layer, &record)?;
@@ -255,13 +257,18 @@ impl Run<'_> {
         if kept.is_err() {
             self.log.remove_output();
         }
-        kept.map_err(|error| self.with_unwritten(error))?;
+        if let Err(error) = kept {
+            Box::pin(self.after_apply(prepared, false)).await;
+            return Err(self.with_unwritten(error));
+        }
         self.signals.dismiss_guard();
         if !is_planned && let Err(error) = self.find_mocks(prepared, before) {
             tracing::warn!("cannot find out whether terragrunt used mock outputs: {error}");
         }
         self.forget_changed_source(&prepared.workspace);
-        self.record_apply(sum, Some(prepared)).await
+        let recorded = self.record_apply(sum, Some(prepared)).await;
+        Box::pin(self.after_apply(prepared, true)).await;
+        recorded
     }
 
     /// What an apply that was stopped has done.

@@ -283,6 +283,12 @@ impl Tool<'_> {
         }
     }
 
+    /// Another program with the tool's directory and variables.
+    pub(crate) fn beside(&self, path: &Path) -> Program {
+        let (path, args) = (path.to_owned(), Vec::new());
+        Program { path, args, forwards: false, ..self.program("", false, &[]) }
+    }
+
     /// A command without color that the runner needs, and the user has not asked for: what the user adds to each command may be
     /// none of its flags.
     fn own(&self, step: &str, options: &[&str]) -> Program {

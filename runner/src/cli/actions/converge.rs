@@ -8,7 +8,7 @@ use datastore_api::Sha256;
 use datastore_api::approval::MAX_LIFETIME;
 
 use crate::cli::RunArgs;
-use crate::cli::actions::{LayersArgs, LeaseArgs, PolicyArgs};
+use crate::cli::actions::{HookArgs, LayersArgs, LeaseArgs, PolicyArgs};
 use crate::cli::limits::time_limit;
 
 /// `runner check`
@@ -67,6 +67,9 @@ pub struct ConvergeArgs {
     /// The lease of the layer.
     #[command(flatten)]
     pub lease: LeaseArgs,
+    /// Programs before and after the apply.
+    #[command(flatten)]
+    pub hooks: HookArgs,
 }
 
 fn lifetime(text: &str) -> Result<Duration, String> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use datastore_api::approval::LIFETIME;
 
 use crate::cli::{CheckArgs, ConvergeArgs, Environment, PolicyArgs, RunArgs};
-use crate::order::command_line::named_source;
+use crate::order::command_line::{find_hooks, named_source};
 use crate::order::job::{Action, Approval, Converge, Job, JobError, Judging};
 use crate::policy::Policy;
 use crate::source::checkout::Source;
@@ -38,7 +38,8 @@ impl Job {
         args: ConvergeArgs,
         environment: &Environment,
     ) -> Result<Self, JobError> {
-        let ConvergeArgs { run, policy, approve_destructive, auto_approve, lease, .. } = args;
+        let ConvergeArgs { run, policy, approve_destructive, auto_approve, lease, hooks, .. } =
+            args;
         if approve_destructive.is_some() && run.datastore.datastore.is_none() {
             return Err(JobError::Usage(
                 "--approve-destructive needs a datastore, which keeps what was offered and approved: name one with --datastore"
@@ -47,6 +48,7 @@ impl Job {
         }
         check_files(&run)?;
         let policy = load_policy(&policy, &run)?;
+        let hooks = find_hooks(&hooks, &run)?;
         let approval = match (approve_destructive, auto_approve) {
             (Some(digest), _) => Approval::Digest(digest),
             (None, true) => Approval::Any,
@@ -61,7 +63,7 @@ impl Job {
             error_after: args.error_after.max(1),
         };
         let break_stale_lock = lease.break_stale_lock;
-        Ok(Self { judging: Some(judging), break_stale_lock, ..job })
+        Ok(Self { judging: Some(judging), hooks, break_stale_lock, ..job })
     }
 }
 
