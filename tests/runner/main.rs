@@ -32,6 +32,7 @@ mod converge {
     mod approval;
     mod check;
     mod hooks;
+    mod job_pod;
     mod policy;
 }
 

@@ -267,7 +267,9 @@ impl Tool<'_> {
         };
         args.extend((!color).then(|| "-no-color".into()));
         args.extend(options.iter().map(OsString::from));
-        let mut env = vec![("TF_IN_AUTOMATION".to_owned(), OsString::from("1"))];
+        // Nobody is there to answer a question.
+        let own = [("TF_IN_AUTOMATION", "1"), ("TF_INPUT", "0")];
+        let mut env = own.map(|(name, value)| (name.to_owned(), value.into())).to_vec();
         if let Some(terragrunt) = self.terragrunt {
             env.extend(plain_output(&terragrunt.version, color));
         }
