@@ -21,8 +21,8 @@ mod variables;
 
 pub use actions::{
     ApplyArgs, CheckArgs, ConvergeArgs, DestroyArgs, HookArgs, LayersArgs, LeaseArgs, MigrateArgs,
-    PlanArgs, PlanName, PolicyArgs, PolicyCommand, PolicyTestArgs, RegoVersion, StartArgs,
-    StateArgs, StateFileArgs, StatePlace,
+    MonitoringArgs, PeriodicArgs, PlanArgs, PlanName, PolicyArgs, PolicyCommand, PolicyTestArgs,
+    RegoVersion, StartArgs, StateArgs, StateFileArgs, StatePlace,
 };
 pub use binding::{BindingArgs, SnapshotMode};
 pub use classify::ClassifyArgs;

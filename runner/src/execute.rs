@@ -1,15 +1,20 @@
 //! Executes one job: the run, the one that applies its plan if the same command does both, its status, and its report.
 
 pub(crate) mod layers;
+pub(crate) mod observe;
+pub(crate) mod rounds;
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use datastore_api::status::RunResult;
 use jiff::Timestamp;
 
 use crate::cli::{Environment, RunArgs};
+use crate::execute::observe::Observed;
+use crate::execute::observe::board::Board;
 use crate::failure::{Failure, last_line};
 use crate::order::job::{Job, JobError, Rejected};
 use crate::order::outputs::summary_file;
@@ -22,13 +27,24 @@ use crate::show::summary::{self, Facts};
 /// The file from which Kubernetes reads why a container ended.
 const TERMINATION_LOG: &str = "/dev/termination-log";
 
-/// The files that describe a run, beside those in the datastore.
+/// What all runs of one command share.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shared<'a> {
+    pub(crate) environment: &'a Environment,
+    /// Those of a process that repeats its command. Without them a command listens itself.
+    pub(crate) signals: Option<&'a Signals>,
+    pub(crate) board: &'a Arc<Board>,
+}
+
+/// What describes a run, beside the files in the datastore.
 #[derive(Debug, Default)]
 pub(crate) struct Outputs {
     /// The report (`--result`).
     result: Option<PathBuf>,
     /// The summary (`--summary`).
     summary: Option<PathBuf>,
+    /// Where the status of its layer is recorded.
+    observed: Option<Observed>,
 }
 
 impl Outputs {
@@ -37,7 +53,12 @@ impl Outputs {
             tracing::warn!("the summary is not written: {reason}");
             None
         });
-        Self { result: args.result.clone(), summary: summary.cloned() }
+        Self { result: args.result.clone(), summary: summary.cloned(), observed: None }
+    }
+
+    /// Records the status of the layer there as well.
+    pub(crate) fn observed(self, observed: Observed) -> Self {
+        Self { observed: Some(observed), ..self }
     }
 
     /// Writes the report to the termination log, and to `--result`, which may be a pipe that nothing reads.
@@ -57,6 +78,9 @@ impl Outputs {
         let failure = failure.masked(&environment.redaction);
         failure.record(&mut report);
         self.publish(&report);
+        if let Some(observed) = &self.observed {
+            observed.reject(&report);
+        }
         if let Some(path) = &self.summary {
             let facts = Facts::of_rejection(&report, failure.reason());
             summary::append(path, &facts, &environment.redaction);
@@ -114,7 +138,7 @@ pub(crate) async fn execute_job(
             // The file that was refused is not written.
             match error {
                 JobError::Result(_) => outputs.result = None,
-                JobError::Outputs(_) => outputs = Outputs::default(),
+                JobError::Outputs(_) => (outputs.result, outputs.summary) = (None, None),
                 _ => {}
             }
             outputs.reject(report, failure, environment)
@@ -217,7 +241,12 @@ async fn publish(
     outputs: &Outputs,
 ) -> Ended {
     outputs.publish(&run.report);
-    Box::pin(run.store_status()).await;
+    let observed = outputs.observed.as_ref();
+    let known = observed.and_then(|observed| observed.known(run.key()));
+    let status = Box::pin(run.store_status(known.as_ref())).await;
+    if let (Some(observed), Some(status)) = (observed, status) {
+        observed.record(run.key(), status);
+    }
     Box::pin(run.send_spooled()).await;
     if let Some(path) = &outputs.summary {
         let facts = Facts {

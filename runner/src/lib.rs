@@ -36,8 +36,8 @@ use crate::cli::{
     ApplyArgs, ClassifyArgs, Cli, Command, DoctorArgs, Environment, PlanArgs, PolicyCommand,
     PolicyTestArgs, StartArgs,
 };
-use crate::execute::layers::{self, Each};
-use crate::execute::{Outputs, execute, start_output};
+use crate::execute::layers::Each;
+use crate::execute::{Outputs, execute, rounds, start_output};
 use crate::failure::{Failure, last_line};
 use crate::order::job::Job;
 use crate::order::pipes;
@@ -65,10 +65,10 @@ async fn execute_command(command: Command, burrito: bool, environment: &Environm
         Command::Plan(args) => Box::pin(plan(*args, burrito, environment)).await,
         Command::Apply(args) => Box::pin(apply(*args, burrito, environment)).await,
         Command::Start(args) => Box::pin(start(*args, environment)).await,
-        Command::Destroy(args) => each(Each::Destroy(args), burrito, environment).await,
-        Command::Migrate(args) => each(Each::Migrate(args), burrito, environment).await,
-        Command::Check(args) => each(Each::Check(args), burrito, environment).await,
-        Command::Converge(args) => each(Each::Converge(args), burrito, environment).await,
+        Command::Destroy(args) => rounds::run(Each::Destroy(args), burrito, environment).await,
+        Command::Migrate(args) => rounds::run(Each::Migrate(args), burrito, environment).await,
+        Command::Check(args) => rounds::run(Each::Check(args), burrito, environment).await,
+        Command::Converge(args) => rounds::run(Each::Converge(args), burrito, environment).await,
         Command::Upload(args) => exit_code(run::unsent::upload(&args, environment).await),
         Command::Runs(args) => {
             printed(args.json, environment, Box::pin(show::runs(&args, environment))).await
@@ -116,21 +116,6 @@ async fn start(args: StartArgs, environment: &Environment) -> u8 {
     let job = Box::pin(Job::start(args, environment));
     let action = environment.pod.action.clone().unwrap_or_else(|| "start".to_owned());
     execute(&action, job, environment, Outputs::default(), limit).await
-}
-
-/// Executes a command for one root module, or for each of the layers that it names.
-async fn each(mut each: Each, burrito: bool, environment: &Environment) -> u8 {
-    if let Some(code) = Box::pin(layers::run(each.clone(), environment)).await {
-        return code;
-    }
-    let run = each.run();
-    let (outputs, limit) = (Outputs::of(run, environment), run.limits.timeout);
-    let name = each.name();
-    let job = async {
-        pipes::read(each.files()).await?;
-        Ok(each.job(burrito, environment).await?)
-    };
-    execute(name, Box::pin(job), environment, outputs, limit).await
 }
 
 async fn classify(args: &ClassifyArgs, environment: &Environment) -> u8 {

@@ -17,6 +17,7 @@ pub(crate) mod limits;
 mod log;
 mod pager;
 pub(crate) mod panics;
+pub(crate) mod pulse;
 pub(crate) mod redact;
 mod resources;
 mod shell;
@@ -172,6 +173,7 @@ pub(crate) async fn run(
         let capture = to.zip(child.stdout.take());
         (child, capture.map(|((path, file), pipe)| Capture::new(pipe, file, path)))
     };
+    pulse::beat();
     let group = Group::of(&child, program.forwards, signals);
     meter.follow(group.id);
     let reached = watch.reached(&meter);
@@ -180,6 +182,7 @@ pub(crate) async fn run(
         Some(capture) => capture.until(waited).await,
         None => (waited.await, Ok(())),
     };
+    pulse::beat();
     let (status, cause, killed) = waited?;
     let followed = following.finish(if cause.is_none() { UNREAD } else { UNREAD_AFTER_STOP }).await;
     if !status.success() && matches!(output, Output::Tee(_)) {

@@ -27,6 +27,7 @@ use std::time::Duration;
 use datastore_api::RunKey;
 use datastore_api::state::{StateKey, ToolRecord};
 use jiff::Timestamp;
+use tokio::task::JoinSet;
 
 use crate::basis::binding::Binding;
 use crate::basis::order::{OrderKey, OrderRecord};
@@ -155,6 +156,8 @@ pub(crate) struct Run<'a> {
     state_here: Option<StateKey>,
     /// The lineage of the state in the datastore, before the tool has read it.
     known_lineage: Option<String>,
+    /// What waits for a signal, and ends with the run.
+    waiting: JoinSet<()>,
 }
 
 impl<'a> Run<'a> {
@@ -168,7 +171,7 @@ impl<'a> Run<'a> {
     ) -> Self {
         let RunFiles { scratch, log } = files;
         let report = new_report(job);
-        let run = Self {
+        let mut run = Self {
             job,
             environment,
             signals,
@@ -196,10 +199,11 @@ impl<'a> Run<'a> {
             lease: RunLease::None,
             state_here: None,
             known_lineage: None,
+            waiting: JoinSet::new(),
         };
         if let Some(datastore) = job.datastore.clone() {
             let (signals, limit) = (signals.clone(), run.upload_grace() / 4);
-            tokio::spawn(async move {
+            run.waiting.spawn(async move {
                 signals.wait().await;
                 datastore.shorten_timeout(limit);
             });

@@ -27,15 +27,18 @@ mod run {
     mod upload;
 }
 
-/// What `runner destroy` does.
+/// What check and converge do, once and again and again.
 mod converge {
     mod approval;
     mod check;
+    mod every;
     mod hooks;
     mod job_pod;
+    mod metrics_file;
     mod policy;
 }
 
+/// What `runner destroy` does.
 mod destroy {
     mod approval;
     mod state;

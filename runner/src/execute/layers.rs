@@ -7,16 +7,21 @@ pub(crate) mod order;
 mod table;
 mod targets;
 
+use std::io;
+use std::sync::Arc;
+
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 
 use crate::cli::{
-    CheckArgs, ConvergeArgs, DestroyArgs, Environment, LayersArgs, MigrateArgs, NamedFile, RunArgs,
+    CheckArgs, ConvergeArgs, DestroyArgs, Environment, LayersArgs, MigrateArgs, MonitoringArgs,
+    NamedFile, PeriodicArgs, RunArgs,
 };
 use crate::execute::layers::order::{Need, Order};
 use crate::execute::layers::table::Row;
 use crate::execute::layers::targets::Target;
-use crate::execute::{Ended, Outputs, execute_job, start_output};
+use crate::execute::observe::Observed;
+use crate::execute::{Ended, Outputs, Shared, execute_job, start_output};
 use crate::failure::{Failure, last_line};
 use crate::order::job::{Job, JobError, Rejected};
 use crate::order::pipes;
@@ -50,6 +55,26 @@ impl Each {
             Self::Destroy(args) => &mut args.run,
             Self::Migrate(args) => &mut args.run,
         }
+    }
+
+    /// When it is repeated. A destroy and a migration are not.
+    pub(crate) fn periodic(&self) -> Option<(PeriodicArgs, &MonitoringArgs)> {
+        match self {
+            Self::Check(args) => Some((args.periodic, &args.monitoring)),
+            Self::Converge(args) => Some((args.periodic, &args.monitoring)),
+            Self::Destroy(_) | Self::Migrate(_) => None,
+        }
+    }
+
+    /// How its runs are observed. `layer`: that of the run, if it is known.
+    pub(crate) fn observed(&self, shared: Shared<'_>, layer: Option<&Target>) -> Observed {
+        let error_after = match self {
+            Self::Check(args) => args.error_after,
+            Self::Converge(args) => args.error_after,
+            Self::Destroy(_) | Self::Migrate(_) => 1,
+        };
+        let board = Arc::clone(shared.board);
+        Observed { board, layer: layer.map(Target::layer), error_after }
     }
 
     fn layers(&self) -> &LayersArgs {
@@ -128,10 +153,16 @@ impl Each {
     }
 }
 
-/// Runs the command for each of its layers. `None`: it names a root module, not layers.
-pub(crate) async fn run(mut each: Each, environment: &Environment) -> Option<u8> {
+/// Runs the command for each of its layers. `None`: it names a root module, not layers, unless it has named layers before
+/// (`named_layers`): then all of them were removed.
+pub(crate) async fn run(mut each: Each, shared: Shared<'_>, named_layers: bool) -> Option<u8> {
+    let refused = |error: &JobError| {
+        shared.board.count_error();
+        last_line::log(&Failure::from(error))
+    };
     let run = each.run();
     let targets = match targets::find(&run.targets, run.identity.namespace.as_ref()) {
+        Ok(None) if named_layers => Vec::new(),
         Ok(targets) => targets?,
         Err(error) => return Some(refused(&error)),
     };
@@ -148,27 +179,19 @@ pub(crate) async fn run(mut each: Each, environment: &Environment) -> Option<u8>
         Ok(order) => order,
         Err(error) => return Some(refused(&error)),
     };
-    Some(run_all(&each, &targets, order, environment).await)
-}
-
-fn refused(error: &JobError) -> u8 {
-    last_line::log(&Failure::from(error))
+    Some(run_all(&each, &targets, order, shared).await)
 }
 
 /// Runs all layers, those that are independent at the same time. After a signal no other one starts.
-async fn run_all(
-    each: &Each,
-    targets: &[Target],
-    mut order: Order,
-    environment: &Environment,
-) -> u8 {
+async fn run_all(each: &Each, targets: &[Target], mut order: Order, shared: Shared<'_>) -> u8 {
     let mut args = each.clone();
     let limit = args.run().limits.timeout;
-    let listening = start_output(environment).and_then(|()| Signals::listen(None));
-    let signals = match listening {
+    let signals = match listen(shared) {
         Ok(signals) => signals,
         Err(error) => return last_line::log(&Failure::from(&RunError::Io(error))),
     };
+    let is_target = |layer: &_| targets.iter().any(|target| target.layer() == *layer);
+    shared.board.keep_only(is_target);
     let stops_at_failure = matches!(each, Each::Migrate(_));
     let parallel = if stops_at_failure { 1 } else { usize::from(each.layers().parallel.max(1)) };
     let mut rows = targets.iter().map(|target| Row::new(&target.id())).collect::<Vec<_>>();
@@ -178,8 +201,8 @@ async fn run_all(
             match order.next() {
                 Some((index, Need::Met)) => {
                     let target = &targets[index];
-                    let run = run_layer(each.of(target), environment, signals.child(limit));
-                    let run = Box::pin(run);
+                    let (each, signals) = (each.of(target), signals.child(limit));
+                    let run = Box::pin(run_layer(each, target, shared, signals));
                     let label = target.id();
                     running.push(Labelled::new(&label, async move { (index, run.await) }));
                 }
@@ -187,6 +210,7 @@ async fn run_all(
                     let by = targets[by].id();
                     tracing::warn!("{} is blocked by {by}", targets[index].id());
                     rows[index].block(&by);
+                    shared.board.block(targets[index].layer(), each.name());
                 }
                 None => break,
             }
@@ -205,10 +229,20 @@ async fn run_all(
     table::exit_code(&rows, stop)
 }
 
+/// The signals that stop the layers.
+fn listen(shared: Shared<'_>) -> io::Result<Signals> {
+    match shared.signals {
+        Some(signals) => Ok(signals.clone()),
+        None => start_output(shared.environment).and_then(|()| Signals::listen(None)),
+    }
+}
+
 /// Runs one layer.
-async fn run_layer(mut each: Each, environment: &Environment, signals: Signals) -> Ended {
-    let name = each.name();
-    let outputs = Outputs::of(each.run(), environment);
+async fn run_layer(mut each: Each, target: &Target, shared: Shared<'_>, signals: Signals) -> Ended {
+    let Shared { environment, board, .. } = shared;
+    let (name, observed) = (each.name(), each.observed(shared, Some(target)));
+    let outputs = Outputs::of(each.run(), environment).observed(observed);
     let job = async { Ok::<_, Rejected>(each.job(false, environment).await?) };
-    Box::pin(execute_job(name, job, environment, outputs, &signals)).await
+    let run = execute_job(name, job, environment, outputs, &signals);
+    board.watch(&target.id(), Box::pin(run)).await
 }

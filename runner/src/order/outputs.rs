@@ -1,5 +1,6 @@
 //! The files that a run writes beside the code.
 
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use fs_err as fs;
@@ -68,6 +69,19 @@ pub(super) fn check_outputs(
             check_replaced(path).map_err(JobError::Config)
         }
         (None, _) => Ok(()),
+    }
+}
+
+/// Checks that the metrics can be written to this file, and replace nothing but metrics.
+pub(crate) fn check_metrics_file(path: &Path) -> Result<(), String> {
+    const FLAG: &str = "--metrics-file";
+    check_output(FLAG, path, false)?;
+    check_name(FLAG, path)?;
+    let mut first = [0; 2];
+    let file = regular::open_followed(path).and_then(|mut file| file.read(&mut first));
+    match file {
+        Ok(1..) if first != *b"# " => Err(unfit(FLAG, path, "exists and has no metrics")),
+        _ => Ok(()),
     }
 }
 

@@ -15,6 +15,7 @@ use datastore_api::HumanDuration;
 
 use crate::process::limits::progress::Progress;
 use crate::process::log::Log;
+use crate::process::pulse;
 use crate::process::resources::Meter;
 
 /// Over how much time the CPU use is measured, unless the limit is shorter.
@@ -161,6 +162,7 @@ impl<'a> Watch<'a> {
             // It cannot be known whether it works.
             None => self.progressed = now,
         }
+        pulse::beat_at(self.progressed);
         now - self.progressed
     }
 

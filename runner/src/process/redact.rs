@@ -27,6 +27,9 @@ use crate::process::redact::values::Secret;
 #[derive(Clone, Default)]
 pub struct Redaction(Arc<Shared>);
 
+/// What was masked at one time.
+pub(crate) struct Known(Arc<Patterns>);
+
 #[derive(Default)]
 struct Shared {
     patterns: RwLock<Arc<Patterns>>,
@@ -70,7 +73,19 @@ impl Redaction {
         self.add(files.iter().flat_map(|file| values::of_file(file)));
     }
 
-    /// How many byte strings are masked. Their number only grows.
+    /// What is masked now, for [`Self::forget_later`].
+    pub(crate) fn known(&self) -> Known {
+        Known(Arc::clone(&self.0.patterns.read().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    /// Masks again only what was known then, and what the files contain now. For a process that runs for months: what each run
+    /// has learned of its plan, and tokens that were renewed, would add up. Call it when nothing runs.
+    pub(crate) fn forget_later(&self, known: &Known) {
+        *self.0.patterns.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&known.0);
+        self.read_files_again();
+    }
+
+    /// How many byte strings are masked. Their number only grows while a run lasts.
     pub(crate) fn count(&self) -> usize {
         self.0.patterns.read().unwrap_or_else(PoisonError::into_inner).all().count()
     }

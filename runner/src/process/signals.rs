@@ -106,7 +106,8 @@ impl Signals {
         let (sender, stop) = watch::channel(None);
         let (at, deadline, guard) = (Arc::default(), Arc::default(), self.guard.clone());
         let child = Self { stop, sender: Arc::new(sender), at, deadline, guard, is_child: true };
-        let (parent, ours) = (self.clone(), child.clone());
+        // Without a receiver of the child: the task ends with the last of them.
+        let (parent, sender, at) = (self.clone(), Arc::clone(&child.sender), Arc::clone(&child.at));
         tokio::spawn(async move {
             let expired = async {
                 match limit {
@@ -119,20 +120,16 @@ impl Signals {
                 biased;
                 stop = parent.wait() => stop,
                 stop = expired => stop,
+                () = sender.closed() => return,
             };
-            ours.raise(stop);
+            raise(&sender, &at, stop);
         });
         child
     }
 
     /// Stops the run, as a signal does. `false`: it was stopped before, and only the first reason counts.
     pub(crate) fn raise(&self, stop: Stop) -> bool {
-        self.at.get_or_init(Instant::now);
-        self.sender.send_if_modified(|known| {
-            let first = known.is_none();
-            known.get_or_insert(stop);
-            first
-        })
+        raise(&self.sender, &self.at, stop)
     }
 
     /// Signals that a test sends.
@@ -227,10 +224,44 @@ impl Signals {
     }
 }
 
+/// Sends the reason to stop, if it is the first one, and records when it came.
+fn raise(sender: &watch::Sender<Option<Stop>>, at: &OnceLock<Instant>, stop: Stop) -> bool {
+    at.get_or_init(Instant::now);
+    sender.send_if_modified(|known| {
+        let first = known.is_none();
+        known.get_or_insert(stop);
+        first
+    })
+}
+
 /// Whether SIGHUP is ignored, as nohup leaves it (proc(5), `SigIgn`; the lowest bit is signal 1).
 fn ignores_hangup() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
         .is_some_and(|mask| mask & 1 == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_child_is_stopped_with_its_parent_and_leaves_no_task_behind() {
+        let (sender, parent) = Signals::of_test();
+        let before = sender.receiver_count();
+        for _ in 0..10 {
+            drop(parent.child(None));
+        }
+        let child = parent.child(Some(Duration::from_hours(1)));
+        // That of the child's task, and of what it waits with.
+        while sender.receiver_count() > before + 2 {
+            tokio::task::yield_now().await;
+        }
+        parent.raise(Stop::Terminate);
+        assert_eq!(child.wait().await, Stop::Terminate);
+        assert!(child.since_stop().is_some());
+        let limited = Signals::of_test().1.child(Some(Duration::from_millis(1)));
+        assert_eq!(limited.wait().await, Stop::Timeout(Duration::from_millis(1)));
+    }
 }

@@ -258,6 +258,11 @@ impl Started {
         self.stderr.as_ref().is_some_and(|stderr| stderr.contains(text))
     }
 
+    /// What was on its stderr so far.
+    pub fn stderr(&self) -> String {
+        self.stderr.as_ref().map(|stderr| stderr.text.lock().unwrap().clone()).unwrap_or_default()
+    }
+
     /// Waits for its end.
     pub fn wait(mut self) -> Ended {
         let status = self.child.wait().unwrap();

@@ -8,7 +8,9 @@ use datastore_api::Sha256;
 use datastore_api::approval::MAX_LIFETIME;
 
 use crate::cli::RunArgs;
-use crate::cli::actions::{HookArgs, LayersArgs, LeaseArgs, PolicyArgs};
+use crate::cli::actions::{
+    HookArgs, LayersArgs, LeaseArgs, MonitoringArgs, PeriodicArgs, PolicyArgs,
+};
 use crate::cli::limits::time_limit;
 
 /// `runner check`
@@ -21,11 +23,17 @@ pub struct CheckArgs {
     #[command(flatten)]
     pub policy: PolicyArgs,
     /// Exit with code 2 if the status is changed or absent
-    #[arg(long)]
+    #[arg(long, conflicts_with = "every")]
     pub detailed_exitcode: bool,
     /// Several layers.
     #[command(flatten)]
     pub layers: LayersArgs,
+    /// When it is repeated.
+    #[command(flatten)]
+    pub periodic: PeriodicArgs,
+    /// What others see of the layers.
+    #[command(flatten)]
+    pub monitoring: MonitoringArgs,
     /// How many checks in a row must have failed transiently until the status becomes an error
     #[arg(long, env = "PLANCHA_ERROR_AFTER", value_name = "N", default_value_t = 3)]
     pub error_after: u32,
@@ -50,7 +58,7 @@ pub struct ConvergeArgs {
     )]
     pub approve_destructive: Option<Sha256>,
     /// Apply the plan whatever it destroys. What the policy denies stays denied
-    #[arg(long, help_heading = "Policy", conflicts_with = "approve_destructive")]
+    #[arg(long, help_heading = "Policy", conflicts_with_all = ["approve_destructive", "every"])]
     pub auto_approve: bool,
     /// How long a digest can be approved after it was first printed, at most 30d
     #[arg(long, env = "PLANCHA_APPROVAL_LIFETIME", help_heading = "Policy", value_name = "DURATION", default_value = "24h", value_parser = lifetime)]
@@ -64,6 +72,12 @@ pub struct ConvergeArgs {
     /// Several layers.
     #[command(flatten)]
     pub layers: LayersArgs,
+    /// When it is repeated.
+    #[command(flatten)]
+    pub periodic: PeriodicArgs,
+    /// What others see of the layers.
+    #[command(flatten)]
+    pub monitoring: MonitoringArgs,
     /// The lease of the layer.
     #[command(flatten)]
     pub lease: LeaseArgs,

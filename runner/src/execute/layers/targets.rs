@@ -27,6 +27,11 @@ impl Target {
     pub(crate) fn id(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
+
+    /// Both.
+    pub(crate) fn layer(&self) -> (Name, Name) {
+        (self.namespace.clone(), self.name.clone())
+    }
 }
 
 /// The layers that the arguments name, in this namespace if one is given. `None`: they name code, as a command for one root module

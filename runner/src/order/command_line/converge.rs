@@ -18,7 +18,7 @@ impl Job {
         args: CheckArgs,
         environment: &Environment,
     ) -> Result<Self, JobError> {
-        let CheckArgs { run, policy, detailed_exitcode, error_after, layers: _ } = args;
+        let CheckArgs { run, policy, detailed_exitcode, error_after, .. } = args;
         check_files(&run)?;
         let policy = load_policy(&policy, &run)?;
         let action = Action::Check { detailed_exitcode };

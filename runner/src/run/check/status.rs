@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use datastore_api::client::Upload;
 use datastore_api::state::LayerTool;
 use datastore_api::status::{Condition, LayerStatus, ListedChange, RunResult, STATUS};
-use datastore_api::{ClientError, DocumentKey, Sha256, chain};
+use datastore_api::{Client, ClientError, DocumentKey, Sha256, chain};
 use jiff::Timestamp;
 
 use crate::order::layer::LayerHandle;
@@ -18,37 +18,54 @@ const VERSION: u32 = 1;
 const MESSAGE: usize = 4 << 10;
 const TEXT: usize = 512;
 
+/// A status that was made.
+#[derive(Debug)]
+pub(crate) struct Recorded {
+    pub(crate) status: LayerStatus,
+    /// Whether the datastore has it, if there is one.
+    pub(crate) is_stored: bool,
+}
+
 impl Run<'_> {
-    /// Stores the status of the layer after a check or converge, also if that has failed. It changes nothing about its result.
-    pub(crate) async fn store_status(&self) {
+    /// Makes the status of the layer after a check or converge, also if that has failed, and stores it. It changes nothing about
+    /// its result. `known`: the one before, where no datastore has it.
+    pub(crate) async fn store_status(&self, known: Option<&LayerStatus>) -> Option<Recorded> {
         if !self.job.action.is_judged() {
-            return;
+            return None;
         }
-        let Some(client) = &self.job.datastore else { return };
+        let Some(client) = &self.job.datastore else {
+            return Some(Recorded { status: self.status(known), is_stored: true });
+        };
+        let stored = self.signals.within(self.upload_grace(), self.stored_status(client)).await;
+        let why = match stored {
+            Ok(Ok(status)) => return Some(Recorded { status, is_stored: true }),
+            Ok(Err(error)) => chain(&error),
+            Err(stop) => format!("stopped by {stop}"),
+        };
+        tracing::warn!("the status is not stored: {why}");
+        Some(Recorded { status: self.status(known), is_stored: false })
+    }
+
+    /// Stores the status of the layer, which follows from the one before.
+    async fn stored_status(&self, client: &Client) -> Result<LayerStatus, ClientError> {
         let (namespace, layer) = (self.job.run.namespace.clone(), self.job.run.layer.clone());
         let name = STATUS.parse().expect("a valid name");
         let key = DocumentKey { namespace, layer, name };
-        let stored = async {
-            let previous = client.get_document(&key).await?;
-            let previous = previous.and_then(|json| match serde_json::from_slice(&json) {
-                Ok(status) => Some(status),
-                Err(error) => {
-                    tracing::warn!("the status of before cannot be read: {error}");
-                    None
-                }
-            });
-            let mut json =
-                serde_json::to_string_pretty(&self.status(previous.as_ref())).map_err(|error| {
-                    ClientError::Answer { call: STATUS.to_owned(), reason: error.to_string() }
-                })?;
-            self.environment.redaction.mask(&mut json);
-            client.put_document(&key, &Upload::bytes(json)).await
-        };
-        match self.signals.within(self.upload_grace(), stored).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!("the status is not stored: {}", chain(&error)),
-            Err(stop) => tracing::warn!("the status is not stored: stopped by {stop}"),
-        }
+        let previous = client.get_document(&key).await?;
+        let previous = previous.and_then(|json| match serde_json::from_slice(&json) {
+            Ok(status) => Some(status),
+            Err(error) => {
+                tracing::warn!("the status of before cannot be read: {error}");
+                None
+            }
+        });
+        let status = self.status(previous.as_ref());
+        let mut json = serde_json::to_string_pretty(&status).map_err(|error| {
+            ClientError::Answer { call: STATUS.to_owned(), reason: error.to_string() }
+        })?;
+        self.environment.redaction.mask(&mut json);
+        client.put_document(&key, &Upload::bytes(json)).await?;
+        Ok(status)
     }
 
     /// The status of the layer after this run. `previous`: the one before it.
@@ -65,6 +82,37 @@ impl Run<'_> {
         });
         let error_after = self.job.judging.as_ref().map_or(1, |judging| judging.error_after);
         LayerStatus { metric, ..status_of(&self.report, run, previous, error_after) }
+    }
+}
+
+/// The status after a run that could not start.
+pub(crate) fn of_rejection(
+    report: &Report,
+    previous: Option<&LayerStatus>,
+    error_after: u32,
+) -> LayerStatus {
+    let metric = previous.and_then(|before| before.metric.clone());
+    let status = status_of(report, String::new(), previous, error_after);
+    LayerStatus { run: None, metric, ..status }
+}
+
+/// The status of a layer that was not started, because one before it has failed. It is what it was, if that is known.
+pub(crate) fn blocked(action: &str, known: Option<LayerStatus>) -> LayerStatus {
+    let (result, action) = (RunResult::Blocked, action.to_owned());
+    let ended = format!("{:.0}", Timestamp::now());
+    match known {
+        Some(known) => LayerStatus { result, action, run: None, ended, ..known },
+        None => {
+            let report = Report::new(&action, Timestamp::now());
+            let status = status_of(&report, String::new(), None, 1);
+            LayerStatus {
+                result,
+                run: None,
+                failed_in_a_row: 0,
+                runs_by_class: BTreeMap::new(),
+                ..status
+            }
+        }
     }
 }
 
