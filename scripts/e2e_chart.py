@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 from e2e_common import DEPLOY, KUBERNETES, ROOT, Skip, need, run, skip, skipped, yaml
+from e2e_converge import converge_on_api
 
 CHART = DEPLOY / "kubernetes/chart"
 EXAMPLES = DEPLOY / "kubernetes/examples"
@@ -249,6 +250,7 @@ def check_on_api():
     if crd:
         without_warnings("kubectl", *DRY_RUN, "--kustomize", KUSTOMIZE / "service-monitor")
 
+    converge_on_api(OPERATOR, DRY_RUN)
     may = ["kubectl", "auth", "can-i", "--as", "system:serviceaccount:plancha:plancha-datastore"]
     run("helm", "install", "plancha", CHART, "--namespace", "plancha")
     assert run(*may, "create", "tokenreviews.authentication.k8s.io").stdout == "yes\n"

@@ -17,7 +17,6 @@ pub(crate) mod limits;
 mod log;
 mod pager;
 pub(crate) mod panics;
-pub(crate) mod pulse;
 pub(crate) mod redact;
 mod resources;
 mod shell;
@@ -173,7 +172,7 @@ pub(crate) async fn run(
         let capture = to.zip(child.stdout.take());
         (child, capture.map(|((path, file), pipe)| Capture::new(pipe, file, path)))
     };
-    pulse::beat();
+    limits::pulse::beat();
     let group = Group::of(&child, program.forwards, signals);
     meter.follow(group.id);
     let reached = watch.reached(&meter);
@@ -182,7 +181,7 @@ pub(crate) async fn run(
         Some(capture) => capture.until(waited).await,
         None => (waited.await, Ok(())),
     };
-    pulse::beat();
+    limits::pulse::beat();
     let (status, cause, killed) = waited?;
     let followed = following.finish(if cause.is_none() { UNREAD } else { UNREAD_AFTER_STOP }).await;
     if !status.success() && matches!(output, Output::Tee(_)) {

@@ -34,6 +34,7 @@ mod converge {
     mod every;
     mod hooks;
     mod job_pod;
+    mod manifests;
     mod metrics_file;
     mod policy;
 }

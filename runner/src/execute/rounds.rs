@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use datastore_api::HumanDuration;
+use datastore_api::status::metrics::MetricPrefix;
 
 use crate::cli::{Environment, MonitoringArgs};
 use crate::execute::layers::{self, Each};
@@ -30,7 +31,7 @@ const UNHEALTHY: Duration = Duration::from_mins(30);
 pub(crate) async fn run(mut each: Each, burrito: bool, environment: &Environment) -> u8 {
     let idle = each.run().limits.idle_timeout;
     let Some((periodic, monitoring)) = each.periodic() else {
-        let board = Arc::new(Board::new(Default::default(), UNHEALTHY));
+        let board = Arc::new(Board::new(MetricPrefix::default(), UNHEALTHY));
         let shared = Shared { environment, signals: None, board: &board };
         return round(each, burrito, shared, &mut false).await;
     };

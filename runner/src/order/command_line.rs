@@ -21,7 +21,7 @@ use crate::order::job::{Action, Apply, Destroy, Job, JobError, Named, inside, ke
 use crate::order::layer::{
     EffectiveSpec, Layer, LayerError, LayerFile, LayerHandle, RepositorySpec,
 };
-use crate::order::outputs::{check_outputs, ignored_paths, state_files};
+use crate::order::outputs::{annotates, check_outputs, ignored_paths, state_files};
 use crate::order::requested_tool::requested_tool;
 use crate::order::state::datastore_state;
 use crate::source::checkout::Source;
@@ -168,6 +168,7 @@ impl Job {
             named: named(&args, plan_is_named),
             terragrunt,
             ignored_paths: ignored_paths(&args, environment),
+            layer: layer_file.map(|file| handle(file, &action)),
             action,
             run,
             attempt: args.attempt,
@@ -179,7 +180,6 @@ impl Job {
             submodules: !args.no_submodules,
             place: identity.place,
             source_id: identity.source_id,
-            layer: layer_file.map(LayerHandle::File),
             tool,
             request,
             tools: args.tools,
@@ -215,6 +215,17 @@ fn load_layer(args: &LayerArgs) -> Result<Option<LayerFile>, LayerError> {
     let LayerArgs { layer, name, .. } = args;
     let load = |path: &PathBuf| LayerFile::load(path, name.as_ref().map(Name::as_ref));
     layer.as_ref().map(load).transpose()
+}
+
+/// The manifest for the run.
+fn handle(file: LayerFile, action: &Action) -> LayerHandle {
+    if annotates(action, &file) {
+        return LayerHandle::File(file);
+    }
+    if !action.is_check() {
+        tracing::info!("the layer's manifest cannot be written: it gets no annotations");
+    }
+    LayerHandle::File(file.without_annotations())
 }
 
 /// The workspace that a variable selects.

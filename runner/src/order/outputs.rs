@@ -48,7 +48,7 @@ pub(super) fn check_outputs(
     action: &Action,
     layer: Option<&LayerFile>,
 ) -> Result<(), JobError> {
-    if let Some(layer) = layer {
+    if let Some(layer) = layer.filter(|layer| annotates(action, layer)) {
         layer.check_writable()?;
     }
     check_distinct(args)?;
@@ -70,6 +70,12 @@ pub(super) fn check_outputs(
         }
         (None, _) => Ok(()),
     }
+}
+
+/// Whether annotations are written to the manifest. A check writes none, and a converge needs none: whoever repeats it does not
+/// read them.
+pub(super) fn annotates(action: &Action, layer: &LayerFile) -> bool {
+    !action.is_judged() || !action.is_check() && !layer.is_read_only()
 }
 
 /// Checks that the metrics can be written to this file, and replace nothing but metrics.

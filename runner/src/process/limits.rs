@@ -4,6 +4,7 @@
 //! processes: 1 % or more of a CPU over the last minute.
 
 mod progress;
+pub(crate) mod pulse;
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,7 +16,6 @@ use datastore_api::HumanDuration;
 
 use crate::process::limits::progress::Progress;
 use crate::process::log::Log;
-use crate::process::pulse;
 use crate::process::resources::Meter;
 
 /// Over how much time the CPU use is measured, unless the limit is shorter.

@@ -23,7 +23,7 @@ fn layers(layers: &[(&str, &str, &str)]) -> Sandbox {
 }
 
 /// A runner that goes on until a signal, or until its test has failed.
-struct Rounds(Option<Started>);
+pub(super) struct Rounds(pub(super) Option<Started>);
 
 impl Deref for Rounds {
     type Target = Started;
@@ -42,7 +42,7 @@ impl Drop for Rounds {
 }
 
 impl Rounds {
-    fn wait(mut self) -> Ended {
+    pub(super) fn wait(mut self) -> Ended {
         self.0.take().unwrap().wait()
     }
 }
@@ -52,19 +52,21 @@ fn start(sandbox: &Sandbox, args: &[&str]) -> Rounds {
 }
 
 /// The address of the listener, once the log names it.
-fn address(runner: &Rounds) -> String {
+pub(super) fn address(runner: &Rounds) -> String {
     let mut address = None;
     eventually("the listener", || {
         let stderr = runner.stderr();
         let line = stderr.lines().find_map(|line| line.split_once("are at http://"));
-        address = line.map(|(_, address)| address.to_owned());
+        // The line is a text or JSON.
+        address =
+            line.map(|(_, rest)| rest.trim_end_matches(|c: char| !c.is_ascii_digit()).to_owned());
         address.is_some()
     });
     address.unwrap()
 }
 
 /// The status and the body of an answer.
-fn get(address: &str, path: &str) -> (u16, String) {
+pub(super) fn get(address: &str, path: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).unwrap();
     let mut answer = String::new();

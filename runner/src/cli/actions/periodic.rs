@@ -39,7 +39,7 @@ pub struct MonitoringArgs {
     /// node exporter reads it if its name ends in .prom
     #[arg(long, env = "PLANCHA_METRICS_FILE", value_name = "FILE")]
     pub metrics_file: Option<PathBuf>,
-    /// What the names of metrics begin with. With candi_converge the alerts of Deckhouse read those that layers name by the
+    /// What the names of metrics begin with. With `candi_converge` the alerts of Deckhouse read those that layers name by the
     /// annotation `plancha/metrics`
     #[arg(long, env = "PLANCHA_METRICS_PREFIX", value_name = "PREFIX", default_value = PREFIX)]
     pub metrics_prefix: MetricPrefix,

@@ -9,7 +9,7 @@ use datastore_api::status::metrics::{MetricPrefix, page};
 use datastore_api::{HumanDuration, Name};
 use jiff::Timestamp;
 
-use crate::process::pulse::Pulse;
+use crate::process::limits::pulse::Pulse;
 use crate::run::check::status::blocked;
 
 /// A layer: its namespace and its name.

@@ -30,6 +30,8 @@ const LOCK_TIMEOUT: Duration = Duration::from_mins(1);
 pub(crate) struct LayerFile {
     path: PathBuf,
     layer: Layer,
+    /// Whether annotations are written.
+    is_annotated: bool,
 }
 
 /// The manifest cannot be used.
@@ -78,7 +80,7 @@ impl LayerFile {
         }
         match layers.len() {
             0 => Err(LayerError::Missing { path }),
-            1 => Ok(Self { path, layer: layers.remove(0) }),
+            1 => Ok(Self { path, layer: layers.remove(0), is_annotated: true }),
             count => Err(LayerError::Ambiguous { path, count }),
         }
     }
@@ -97,6 +99,17 @@ impl LayerFile {
         &self.layer
     }
 
+    /// The same file, as it stays: annotations are not written.
+    pub(crate) fn without_annotations(self) -> Self {
+        Self { is_annotated: false, ..self }
+    }
+
+    /// Whether nobody can write it, as in a mounted ConfigMap, or this user cannot.
+    pub(crate) fn is_read_only(&self) -> bool {
+        use io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+        matches!(self.check_writable(), Err(LayerError::Io(error)) if matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem))
+    }
+
     /// Whether annotations can be written, which is better known before an apply than after.
     pub(crate) fn check_writable(&self) -> Result<(), LayerError> {
         let path = fs::canonicalize(&self.path)?;
@@ -108,6 +121,9 @@ impl LayerFile {
 
     /// Sets the annotations. The file is read again, because another runner may have changed it.
     pub(crate) async fn annotate(&self, annotations: &Annotations) -> Result<(), LayerError> {
+        if !self.is_annotated {
+            return Ok(());
+        }
         // A symbolic link is kept; its target is replaced.
         let path = fs::canonicalize(&self.path)?;
         let held = lock(&path).await?;

@@ -98,21 +98,17 @@ pub(crate) fn of_rejection(
 
 /// The status of a layer that was not started, because one before it has failed. It is what it was, if that is known.
 pub(crate) fn blocked(action: &str, known: Option<LayerStatus>) -> LayerStatus {
-    let (result, action) = (RunResult::Blocked, action.to_owned());
-    let ended = format!("{:.0}", Timestamp::now());
-    match known {
-        Some(known) => LayerStatus { result, action, run: None, ended, ..known },
-        None => {
-            let report = Report::new(&action, Timestamp::now());
-            let status = status_of(&report, String::new(), None, 1);
-            LayerStatus {
-                result,
-                run: None,
-                failed_in_a_row: 0,
-                runs_by_class: BTreeMap::new(),
-                ..status
-            }
-        }
+    let known = known.unwrap_or_else(|| {
+        let report = Report::new(action, Timestamp::now());
+        let status = status_of(&report, String::new(), None, 1);
+        LayerStatus { failed_in_a_row: 0, runs_by_class: BTreeMap::new(), ..status }
+    });
+    LayerStatus {
+        result: RunResult::Blocked,
+        action: action.to_owned(),
+        run: None,
+        ended: format!("{:.0}", Timestamp::now()),
+        ..known
     }
 }
 

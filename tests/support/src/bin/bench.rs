@@ -1,5 +1,5 @@
 //! `bench RUNNER DATASTORE [SECTION...]`: figures as ratios to a yardstick of the same minute, since
-//! machines are noisy. Sections: `run`, `pod`, `snapshot`, `redact`, `resolve`, `install`, `transfer`, `files`, `clouds`, `server=S3S-FS`, `minio=MINIO`, `state=MINIO`, `gc`, `memory`, `starve`. `scripts/bench` builds and calls it.
+//! machines are noisy. Sections: `run`, `layers`, `pod`, `snapshot`, `redact`, `resolve`, `install`, `transfer`, `files`, `clouds`, `server=S3S-FS`, `minio=MINIO`, `state=MINIO`, `gc`, `memory`, `starve`. `scripts/bench` builds and calls it.
 //! `load [hop]put|[hop]get SIZE SECONDS` in a section's place is one load alone, for a profiler.
 
 #![expect(clippy::disallowed_types, reason = "a bench starts the programs themselves")]
@@ -10,6 +10,8 @@ mod clouds;
 mod files;
 #[path = "bench/install.rs"]
 mod install;
+#[path = "bench/layers.rs"]
+mod layers;
 #[path = "bench/memory.rs"]
 mod memory;
 #[path = "bench/minio.rs"]
@@ -65,7 +67,7 @@ async fn main() {
     }
     let [runner, datastore, sections @ ..] = args.as_slice() else {
         eprintln!(
-            "usage: bench RUNNER DATASTORE [run|pod|snapshot|redact|resolve|install|transfer|files|clouds|server=S3S-FS|minio=MINIO|state=MINIO|gc|memory|starve]..."
+            "usage: bench RUNNER DATASTORE [run|layers|pod|snapshot|redact|resolve|install|transfer|files|clouds|server=S3S-FS|minio=MINIO|state=MINIO|gc|memory|starve]..."
         );
         std::process::exit(64);
     };
@@ -117,8 +119,9 @@ async fn main() {
 type Measure = fn(&Programs);
 
 /// The sections that run commands one after the other.
-const COMMANDS: [(&str, Measure); 5] = [
+const COMMANDS: [(&str, Measure); 6] = [
     ("run", run::run),
+    ("layers", layers::layers),
     ("snapshot", snapshot::snapshot),
     ("redact", redact::redact),
     ("resolve", resolve),

@@ -36,7 +36,7 @@ impl Pulse {
 }
 
 /// A beat of the current run, if one is watched.
-pub(super) fn beat() {
+pub(in crate::process) fn beat() {
     beat_at(Instant::now());
 }
 
