@@ -212,9 +212,9 @@ fn rounds_leave_no_file_and_no_thread_open() {
         });
         least
     };
-    let (first, last) = (least(1), least(30));
+    let (early, later) = (least(1), least(30));
     // One in every second round would be more.
-    assert!(last.0 < first.0 + 10 && last.1 < first.1 + 10, "{first:?}, later {last:?}");
+    assert!(later.0 < early.0 + 10 && later.1 < early.1 + 10, "{early:?}, later {later:?}");
     runner.signal("TERM");
     let ended = runner.wait();
     assert!([0, 143].contains(&ended.code), "{}", ended.stderr);

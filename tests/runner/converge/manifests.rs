@@ -103,8 +103,8 @@ fn metrics_are_read_only_through_the_proxy() {
     let [_, _, (_, pod)] = pods();
     let [converge, proxy] = items(&pod, "containers") else { panic!("two containers") };
     let flag = |container: &Value, name: &str| {
-        let args = texts(&container["args"]).into_iter();
-        args.filter_map(|arg| arg.strip_prefix(name)?.strip_prefix('=')).next().unwrap().to_owned()
+        let mut args = texts(&container["args"]).into_iter();
+        args.find_map(|arg| arg.strip_prefix(name)?.strip_prefix('=')).unwrap().to_owned()
     };
     let listen = flag(converge, "--listen");
     assert!(listen.starts_with("127.0.0.1:"), "{listen}");
