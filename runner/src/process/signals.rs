@@ -254,10 +254,11 @@ mod tests {
             drop(parent.child(None));
         }
         let child = parent.child(Some(Duration::from_hours(1)));
-        // That of the child's task, and of what it waits with.
-        while sender.receiver_count() > before + 2 {
+        for _ in 0..100 {
             tokio::task::yield_now().await;
         }
+        // That of the child's task, and of what it waits with.
+        assert_eq!(sender.receiver_count(), before + 2);
         parent.raise(Stop::Terminate);
         assert_eq!(child.wait().await, Stop::Terminate);
         assert!(child.since_stop().is_some());
