@@ -5,6 +5,7 @@ pub(crate) mod backend;
 pub(crate) mod binding;
 mod code;
 pub(crate) mod configuration;
+mod inputs;
 pub(crate) mod local_state;
 pub(crate) mod modules;
 pub(crate) mod named_files;

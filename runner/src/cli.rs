@@ -20,9 +20,9 @@ mod tools;
 mod variables;
 
 pub use actions::{
-    ApplyArgs, CheckArgs, ConvergeArgs, DestroyArgs, HookArgs, LayersArgs, LeaseArgs, MigrateArgs,
-    MonitoringArgs, PeriodicArgs, PlanArgs, PlanName, PolicyArgs, PolicyCommand, PolicyTestArgs,
-    RegoVersion, StartArgs, StateArgs, StateFileArgs, StatePlace,
+    ApplyArgs, CheckArgs, ConvergeArgs, DestroyArgs, HookArgs, InputArgs, LayersArgs, LeaseArgs,
+    MigrateArgs, MonitoringArgs, PeriodicArgs, PlanArgs, PlanName, PolicyArgs, PolicyCommand,
+    PolicyTestArgs, RegoVersion, StartArgs, StateArgs, StateFileArgs, StatePlace,
 };
 pub use binding::{BindingArgs, SnapshotMode};
 pub use classify::ClassifyArgs;
@@ -399,6 +399,9 @@ pub struct RunArgs {
     /// Values of variables.
     #[command(flatten)]
     pub variables: VariableArgs,
+    /// Outputs of other layers.
+    #[command(flatten)]
+    pub inputs: InputArgs,
     /// Limit the plan to this address, for the tool
     #[arg(long, help_heading = "For the tool", value_name = "ADDRESS")]
     pub target: Vec<String>,

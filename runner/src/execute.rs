@@ -164,6 +164,7 @@ async fn run_job(
     let ended = match planned {
         None => publish(&run, failure, environment, outputs).await,
         Some(PlannedApply { sha256, attempt, file, approval }) => {
+            run.drop_inputs();
             let plan = run.report;
             let job = job.into_apply((sha256, attempt), file, approval);
             apply_planned(&job, plan, environment, signals, outputs).await
@@ -247,6 +248,7 @@ async fn publish(
     if let (Some(observed), Some(status)) = (observed, status) {
         observed.record(run.key(), status);
     }
+    Box::pin(run.conclude_graph()).await;
     Box::pin(run.send_spooled()).await;
     if let Some(path) = &outputs.summary {
         let facts = Facts {

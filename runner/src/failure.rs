@@ -4,12 +4,14 @@ mod advice;
 mod checkout;
 mod classify;
 mod datastore;
+mod inputs;
 pub(crate) mod last_line;
 mod lease;
 mod migration;
 mod order;
 mod plan;
 mod policy;
+mod scratch;
 mod show;
 mod state;
 mod step;
@@ -23,12 +25,11 @@ use datastore_api::chain;
 
 use crate::process::Stop;
 use crate::process::redact::Redaction;
-use crate::report::{Outcome, Report};
+use crate::report::{OUTPUT_BROKEN, Outcome, Report};
 use crate::run::artifacts::OpenError;
-use crate::run::check::status::REFUSED;
+use crate::run::check::status::{BLOCKED, REFUSED, WAITING};
 use crate::run::error::{AppliedError, LayerToolError, RunError};
 use crate::run::step::found_lock::FoundLock;
-use crate::source::scratch::ScratchError;
 use crate::source::snapshot::SnapshotError;
 use crate::tool::diagnostics::Diagnostic;
 
@@ -79,6 +80,12 @@ pub(crate) enum Kind {
     Timeout,
     /// The policy, or a missing approval, refuses the changes.
     Refused,
+    /// A layer that is needed is not as declared, or this one is needed.
+    Blocked,
+    /// An output of another layer does not exist yet.
+    Waiting,
+    /// A required output has no value after the apply.
+    OutputBroken,
     Stopped(Stop),
 }
 
@@ -95,7 +102,10 @@ impl Failure {
     /// The runner's exit code (`--help` has the list).
     pub(crate) fn exit_code(&self) -> u8 {
         match self.kind {
-            Kind::Unclassified | Kind::AlreadyExists | Kind::ToolInterrupted => 1,
+            Kind::Unclassified
+            | Kind::AlreadyExists
+            | Kind::ToolInterrupted
+            | Kind::OutputBroken => 1,
             Kind::Refused => 3,
             Kind::Locked | Kind::Stopped(Stop::LeaseLost) => 4,
             Kind::Credentials => 5,
@@ -105,6 +115,7 @@ impl Failure {
             Kind::Integrity => 9,
             Kind::Datastore => 10,
             Kind::Timeout | Kind::Stopped(Stop::Timeout(_)) => 11,
+            Kind::Blocked | Kind::Waiting => 12,
             Kind::Usage => 64,
             Kind::Stopped(Stop::Interrupt) => 130,
             Kind::Stopped(Stop::Terminate | Stop::Hangup) => 143,
@@ -117,6 +128,9 @@ impl Failure {
             Kind::Unclassified | Kind::Datastore => "unknown",
             Kind::Integrity => "mismatch",
             Kind::Refused => REFUSED,
+            Kind::Blocked => BLOCKED,
+            Kind::Waiting => WAITING,
+            Kind::OutputBroken => OUTPUT_BROKEN,
             Kind::Locked | Kind::Stopped(Stop::LeaseLost) => "lock",
             Kind::Credentials => "auth",
             Kind::Network => "transient",
@@ -249,7 +263,7 @@ impl From<&RunError> for Failure {
             RunError::Tool { .. } | RunError::Killed { .. } | RunError::TimedOut { .. } => {
                 Self::of_step(error)
             }
-            RunError::Scratch(cause) => scratch_failure(cause, error),
+            RunError::Scratch(cause) => Self::of_scratch(cause, error),
             RunError::Lease(cause) => (&**cause).into(),
             RunError::Plan(_) => Self::new(Kind::Unclassified, error),
             RunError::Incomplete { cause, .. } | RunError::Io(cause) => Self::of_io(error, cause),
@@ -267,9 +281,7 @@ impl From<&RunError> for Failure {
                 Self::of_kept_state(error, cause, errored.hint())
             }
             RunError::Rest { cause, .. } => Self::of_rest(error, cause),
-            RunError::NoRemainder(_) | RunError::Changed(_) => {
-                Self::new(Kind::Integrity, error).with_hint(PLAN_AGAIN)
-            }
+            RunError::NoRemainder(_) | RunError::Changed(_) => Self::of_difference(error),
             RunError::Unpushed(unpushed) => Self::of_config(error, &unpushed.hint()),
             RunError::MissingState(lost) => Self::of_config(error, &lost.hint()),
             RunError::LayerTool(cause) => Self::of_layer_tool(error, cause),
@@ -290,6 +302,7 @@ impl From<&RunError> for Failure {
             RunError::PrintsOnly { .. } => Self::of_config(error, PRINTS_ONLY),
             RunError::NoOrderKeys => Self::of_config(error, NO_ORDER_KEYS),
             RunError::Policy(cause) => (&**cause).into(),
+            RunError::Inputs(cause) => (&**cause).into(),
             RunError::Stopped(stop)
             | RunError::StoppedStep { stop, .. }
             | RunError::StoppedApply { stop, .. } => Self::of_stop(*stop, error),
@@ -307,6 +320,11 @@ impl Failure {
         Self { message: chain(error), hint, ..failure }
     }
 
+    /// What would be applied is not what was reviewed.
+    fn of_difference(error: &RunError) -> Self {
+        Self::new(Kind::Integrity, error).with_hint(PLAN_AGAIN)
+    }
+
     /// Another tool than that of the layer.
     fn of_layer_tool(error: &RunError, cause: &LayerToolError) -> Self {
         let (LayerToolError::Other { theirs, .. } | LayerToolError::Older { theirs, .. }) = cause;
@@ -321,8 +339,11 @@ impl Failure {
 
     /// A step after an apply failed.
     fn of_applied(error: &RunError, cause: &AppliedError) -> Self {
-        let is_unsent = matches!(cause, AppliedError::Unsent { .. });
-        let kind = if is_unsent { Kind::Datastore } else { Kind::Unclassified };
+        let kind = match cause {
+            AppliedError::Unsent { .. } => Kind::Datastore,
+            AppliedError::OutputBroken { .. } => Kind::OutputBroken,
+            _ => Kind::Unclassified,
+        };
         Self::new(kind, error).with_hint(cause.hint())
     }
 
@@ -383,20 +404,6 @@ impl Failure {
 impl From<Stop> for Failure {
     fn from(stop: Stop) -> Self {
         (&RunError::Stopped(stop)).into()
-    }
-}
-
-fn scratch_failure(cause: &ScratchError, error: &RunError) -> Failure {
-    match cause.kind() {
-        io::ErrorKind::NotFound
-        | io::ErrorKind::NotADirectory
-        | io::ErrorKind::PermissionDenied
-        | io::ErrorKind::ReadOnlyFilesystem => Failure::new(Kind::Config, error)
-            .with_hint("set TMPDIR to a directory that exists and can be written, and run again"),
-        _ => {
-            let hint = disk_hint(&io::Error::from(cause.kind())).map(str::to_owned);
-            Failure { hint, ..Failure::new(Kind::Unclassified, error) }
-        }
     }
 }
 

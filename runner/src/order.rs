@@ -8,6 +8,7 @@ pub(crate) mod datastore;
 pub(crate) mod doctor;
 pub(crate) mod hooks;
 mod identity;
+pub(crate) mod inputs;
 pub(crate) mod job;
 pub(crate) mod layer;
 pub(crate) mod lookup;

@@ -4,6 +4,7 @@
 mod applied_record;
 mod apply_tries;
 mod check;
+pub(crate) mod inputs;
 pub(crate) mod ledger;
 mod masked;
 mod migration;
@@ -12,7 +13,7 @@ mod plan_times;
 mod state;
 mod tries;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, fchown};
@@ -40,6 +41,7 @@ use crate::basis::named_files::NamedFiles;
 use crate::basis::outside_files::OutsideFiles;
 use crate::basis::place::PlanPlace;
 use crate::process::private_file;
+use crate::report::inputs::InputsReport;
 use crate::source::path::resolve;
 use crate::source::references::installed::Called;
 use crate::tool::diagnostics::Diagnostic;
@@ -59,6 +61,9 @@ pub(crate) const DESTROY: &str = "destroy";
 pub(crate) const CHECK: &str = "check";
 /// The action of a plan that is applied if the policy allows it, and of its apply.
 pub(crate) const CONVERGE: &str = "converge";
+
+/// The class of an apply after which a required output has no value.
+pub(crate) const OUTPUT_BROKEN: &str = "output_broken";
 
 /// `run.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -149,6 +154,12 @@ pub(crate) struct Report {
     /// How the layer differs from its code, and what the policy says of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) check: Option<CheckReport>,
+    /// The outputs of other layers with which the run has worked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) inputs: Option<InputsReport>,
+    /// The layer's own outputs that its plan changes.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(crate) changed_outputs: BTreeSet<String>,
     /// The migration to another tool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) migration: Option<MigrationReport>,
@@ -293,6 +304,8 @@ impl Report {
             applied_before: None,
             state: None,
             check: None,
+            inputs: None,
+            changed_outputs: BTreeSet::new(),
             migration: None,
             retried: Retried::default(),
             started,
@@ -305,6 +318,11 @@ impl Report {
     /// Takes over the beginning of a command that has made a plan before it applies that.
     pub(crate) fn continue_from(&mut self, plan: Self) {
         (self.started, self.steps, self.check) = (plan.started, plan.steps, plan.check);
+    }
+
+    /// Whether it has failed because a required output has no value. Everything is applied.
+    pub(crate) fn has_broken_outputs(&self) -> bool {
+        self.class.as_deref() == Some(OUTPUT_BROKEN)
     }
 
     /// Whether a program of this step ran.

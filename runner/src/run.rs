@@ -2,7 +2,7 @@
 //!
 //! [`Run`] holds what all steps share. The steps are methods of it: [`prepare`] checks out the code and
 //! installs the tool, [`step`] runs the tool once, [`plan`] and [`apply`] are the two actions, a destroy and a converge are made of
-//! both, [`check`] compares a plan with the policy, and [`migrate`] replaces the tool. This module
+//! both, [`check`] compares a plan with the policy, [`inputs`] takes outputs of other layers, and [`migrate`] replaces the tool. This module
 //! does not know exit codes: the caller passes [`Run::record_error`].
 
 mod apply;
@@ -10,6 +10,7 @@ pub(crate) mod artifacts;
 pub(crate) mod check;
 pub(crate) mod error;
 pub(crate) mod failed;
+pub(crate) mod inputs;
 pub(crate) mod lease;
 pub(crate) mod migrate;
 pub(crate) mod plan;
@@ -42,6 +43,8 @@ pub(crate) use crate::run::apply::Recorder;
 use crate::run::artifacts::{Artifacts, AttemptRequest};
 pub(crate) use crate::run::check::going_on::PlannedApply;
 use crate::run::error::RunError;
+use crate::run::inputs::directory::HeldDirectory;
+use crate::run::inputs::error::InputsError;
 use crate::run::lease::held::RunLease;
 pub(crate) use crate::run::plan::renderings::Renderings;
 use crate::run::push::{MissingState, Unpushed, UnwrittenState};
@@ -158,6 +161,12 @@ pub(crate) struct Run<'a> {
     known_lineage: Option<String>,
     /// What waits for a signal, and ends with the run.
     waiting: JoinSet<()>,
+    /// The values that the layer takes of others, in place for the tool.
+    held_inputs: Option<HeldDirectory>,
+    /// What a destroy lacks of other layers, if there is something to destroy.
+    missing_inputs: Option<InputsError>,
+    /// The required outputs that have no value after the apply.
+    broken_outputs: Vec<String>,
 }
 
 impl<'a> Run<'a> {
@@ -200,6 +209,9 @@ impl<'a> Run<'a> {
             state_here: None,
             known_lineage: None,
             waiting: JoinSet::new(),
+            held_inputs: None,
+            missing_inputs: None,
+            broken_outputs: Vec::new(),
         };
         if let Some(datastore) = job.datastore.clone() {
             let (signals, limit) = (signals.clone(), run.upload_grace() / 4);
@@ -225,6 +237,9 @@ impl<'a> Run<'a> {
     pub(crate) async fn execute(&mut self) -> Result<(), RunError> {
         self.retries.load_rules(self.job.retry.rules.as_deref())?;
         self.read_state_in()?;
+        self.check_dependants().await?;
+        self.check_needs().await?;
+        Box::pin(self.take_inputs()).await?;
         match &self.job.action {
             Action::Migrate(migrate) => Box::pin(self.migrate_tool(migrate)).await,
             action => match action.apply() {

@@ -119,7 +119,12 @@ mod interruption {
 
 /// Leases of layers, and states in the datastore under them.
 mod layers {
+    mod dependants;
+    mod example;
     mod graph;
+    mod inputs;
+    mod needs;
+    mod pair;
 }
 
 mod lease {

@@ -7,7 +7,7 @@ mod renderings;
 mod report;
 mod signature;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use datastore_api::{Attempt, RunKey, Sha256};
@@ -26,6 +26,7 @@ use crate::basis::place::PlanPlace;
 use crate::basis::plan_file::StateVersion;
 use crate::basis::providers::{self, Digests, Unread};
 use crate::release::Installed;
+use crate::report::inputs::InputsReport;
 use crate::report::{
     AbsolutePaths, DESTROY, PLAN, PlanRecord, PlanReport, PlanTimes, Report, ToolRecord,
 };
@@ -102,6 +103,12 @@ pub(crate) struct Binding {
     /// The layer's `apply-sum`, where the plan changes nothing and it became the layer's `plan-sum`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     kept_sum: Option<String>,
+    /// The outputs of other layers with which the plan was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    inputs: Option<InputsReport>,
+    /// The layer's own outputs that the plan changes.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    changed_outputs: BTreeSet<String>,
     /// The tool's arguments, without the values of variables.
     arguments: Vec<String>,
     /// The version of the state that the plan was made of.
@@ -254,6 +261,8 @@ impl Binding {
             provider_digests,
             mocks: report.mocks.clone(),
             kept_sum: report.kept_sum.clone(),
+            inputs: report.inputs.clone(),
+            changed_outputs: report.changed_outputs.clone(),
             arguments,
             state,
             is_signed: false,
@@ -359,6 +368,8 @@ impl Binding {
             mocks: self.mocks.clone(),
             bound: true,
             kept_sum: self.kept_sum.clone(),
+            inputs: self.inputs.clone(),
+            changed_outputs: self.changed_outputs.clone(),
             times: self.times.or(record.as_ref().map(|record| record.times)),
             applies_in_snapshot: self.applies_in_snapshot(),
             ..record.unwrap_or_default()

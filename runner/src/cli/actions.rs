@@ -2,6 +2,7 @@
 
 mod converge;
 mod hooks;
+mod inputs;
 mod layers;
 mod migrate;
 mod periodic;
@@ -19,6 +20,7 @@ use datastore_api::Sha256;
 
 pub use converge::{CheckArgs, ConvergeArgs};
 pub use hooks::HookArgs;
+pub use inputs::InputArgs;
 pub use layers::LayersArgs;
 pub use migrate::MigrateArgs;
 pub use periodic::{MonitoringArgs, PeriodicArgs};
@@ -107,6 +109,10 @@ pub struct DestroyArgs {
     /// Apply the plan at once, after it was stored
     #[arg(long)]
     pub auto_approve: bool,
+    /// Destroy it although layers that need it have not been destroyed. They may not be destroyed later, because what they
+    /// take of this one is gone
+    #[arg(long)]
+    pub force_with_dependants: bool,
     /// Apply a plan that terragrunt made with mock outputs
     #[arg(long, env = "PLANCHA_ALLOW_MOCKS", value_parser = BoolishValueParser::new())]
     pub allow_mocks: bool,

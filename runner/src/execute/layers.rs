@@ -113,6 +113,9 @@ impl Each {
             (run.state_files.state_in.is_some(), "--state-in"),
             (run.state_files.state_out.is_some(), "--state-out"),
             (run.result.is_some(), "--result"),
+            (!run.inputs.var_from.is_empty(), "--var-from"),
+            (!run.inputs.file_from.is_empty(), "--file-from"),
+            (!run.inputs.require_output.is_empty(), "--require-output"),
         ];
         digest.or_else(|| given.into_iter().find_map(|(is_given, name)| is_given.then_some(name)))
     }
@@ -141,10 +144,18 @@ impl Each {
         }
     }
 
-    /// The command for one layer.
-    fn of(&self, target: &Target) -> Self {
-        let mut each = self.clone();
+    /// The command for one root module, with the needs that it names.
+    pub(crate) fn with_needs(mut self) -> Self {
+        let needs = self.layers().needs.clone();
+        self.run().inputs.needs = needs;
+        self
+    }
+
+    /// The command for one of these layers.
+    fn of(&self, target: &Target, all: &[Target]) -> Self {
+        let mut each = self.clone().with_needs();
         let run = each.run();
+        run.inputs.in_command = all.iter().map(Target::id).collect();
         run.targets = Vec::new();
         run.identity.layer = Some(target.file.clone());
         run.identity.namespace = Some(target.namespace.clone());
@@ -167,15 +178,19 @@ pub(crate) async fn run(mut each: Each, shared: Shared<'_>, named_layers: bool) 
         Err(error) => return Some(refused(&error)),
     };
     if let Some(flag) = each.of_one_layer() {
-        let reason =
-            format!("{flag} belongs to one layer: leave it out, or name one layer with --layer");
+        let reason = format!(
+            "{flag} belongs to one layer: leave it out, or name one layer with --layer; what a manifest can say is an \
+                     annotation of it"
+        );
         return Some(refused(&JobError::Usage(reason)));
     }
     // A pipe can be read only once.
     if let Err(error) = pipes::read(each.files()).await {
         return Some(refused(&error));
     }
-    let order = match Order::new(&targets, &each.layers().needs, each.is_reversed()) {
+    let may_be_elsewhere = each.is_reversed() || each.run().datastore.datastore.is_some();
+    let needs = &each.layers().needs;
+    let order = match Order::new(&targets, needs, each.is_reversed(), may_be_elsewhere) {
         Ok(order) => order,
         Err(error) => return Some(refused(&error)),
     };
@@ -201,7 +216,7 @@ async fn run_all(each: &Each, targets: &[Target], mut order: Order, shared: Shar
             match order.next() {
                 Some((index, Need::Met)) => {
                     let target = &targets[index];
-                    let (each, signals) = (each.of(target), signals.child(limit));
+                    let (each, signals) = (each.of(target, targets), signals.child(limit));
                     let run = Box::pin(run_layer(each, target, shared, signals));
                     let label = target.id();
                     running.push(Labelled::new(&label, async move { (index, run.await) }));

@@ -120,13 +120,14 @@ async fn until_stop(round: impl Future<Output = u8>, signals: &Signals, board: &
 }
 
 /// Runs the command once. `named_layers`: whether it has named layers, now or in an earlier round.
-async fn round(mut each: Each, burrito: bool, shared: Shared<'_>, named_layers: &mut bool) -> u8 {
+async fn round(each: Each, burrito: bool, shared: Shared<'_>, named_layers: &mut bool) -> u8 {
     let of_layers = layers::run(each.clone(), shared, *named_layers);
     if let Some(code) = Box::pin(of_layers).await {
         *named_layers = true;
         return code;
     }
     let environment = shared.environment;
+    let mut each = each.with_needs();
     let run = each.run();
     let (outputs, limit) = (Outputs::of(run, environment), run.limits.timeout);
     let (outputs, name) = (outputs.observed(each.observed(shared, None)), each.name());

@@ -34,6 +34,8 @@ pub(crate) enum Converge {
     /// Apply that plan.
     Apply {
         from: Apply,
+        /// The digest of the plan, which the same command has made.
+        made: Sha256,
         /// The approval that is used up.
         approval: Option<ApprovedSet>,
     },
@@ -164,6 +166,11 @@ impl Action {
         )
     }
 
+    /// Whether outputs of other layers are taken for it. An apply of a stored plan takes those of the plan.
+    pub(crate) fn takes_inputs(&self) -> bool {
+        self.makes_plan() || self.migrates()
+    }
+
     /// Whether something is applied.
     pub(crate) fn is_apply(&self) -> bool {
         self.apply().is_some()
@@ -217,6 +224,14 @@ impl Action {
     pub(crate) fn approved_set(&self) -> Option<ApprovedSet> {
         match self {
             Self::Converge(Converge::Apply { approval, .. }) => *approval,
+            _ => None,
+        }
+    }
+
+    /// The digest of the plan that the same command has made.
+    pub(crate) fn made(&self) -> Option<Sha256> {
+        match self {
+            Self::Converge(Converge::Apply { made, .. }) => Some(*made),
             _ => None,
         }
     }

@@ -17,6 +17,7 @@ use crate::order::apply_command::ApplyCommand;
 use crate::order::datastore::datastore;
 use crate::order::hooks::Hooks;
 use crate::order::identity::{Identity, identify};
+use crate::order::inputs::Inputs;
 use crate::order::job::{Action, Apply, Destroy, Job, JobError, Named, inside, keys, source};
 use crate::order::layer::{
     EffectiveSpec, Layer, LayerError, LayerFile, LayerHandle, RepositorySpec,
@@ -25,6 +26,7 @@ use crate::order::outputs::{annotates, check_outputs, ignored_paths, state_files
 use crate::order::requested_tool::requested_tool;
 use crate::order::state::datastore_state;
 use crate::source::checkout::Source;
+use crate::source::states::file::StateFiles;
 use crate::tool::argv::PlanOptions;
 use crate::tool::cli_args::other_state_in;
 
@@ -53,7 +55,7 @@ impl Job {
         let hooks = find_hooks(&hooks, &run)?;
         let file = run.plan_file.clone();
         let stored = run.datastore.datastore.is_some();
-        let options = !plan_options(&run)?.is_empty();
+        let options = !plan_options(&run)?.is_empty() || run.inputs.sets_variables();
         let is_named = plan.is_some() || file.is_some();
         if order_key.is_some() && !stored {
             return Err(JobError::Usage(
@@ -105,7 +107,8 @@ impl Job {
         burrito: bool,
         environment: &Environment,
     ) -> Result<Self, JobError> {
-        let DestroyArgs { run, approve, auto_approve, allow_mocks, lease, layers: _, hooks } = args;
+        let DestroyArgs { run, approve, auto_approve, allow_mocks, lease, hooks, .. } = args;
+        let force_with_dependants = args.force_with_dependants;
         let break_stale_lock = lease.break_stale_lock;
         let hooks = find_hooks(&hooks, &run)?;
         if !run.replace.is_empty() {
@@ -114,7 +117,7 @@ impl Job {
                     .to_owned(),
             ));
         }
-        if approve.is_some() && !plan_options(&run)?.is_empty() {
+        if approve.is_some() && (!plan_options(&run)?.is_empty() || run.inputs.sets_variables()) {
             return Err(JobError::Usage(
                 "--var, --var-file, --target and arguments after -- were decided when the approved plan was made: leave \
                  them out (ephemeral variables of a plan are set as TF_VAR_NAME)"
@@ -137,6 +140,7 @@ impl Job {
         let destroy = !action.is_apply();
         let mut job = Self::new(run, burrito, false, environment, |_| Ok(action)).await?;
         job.options.destroy = destroy;
+        job.inputs.force_with_dependants = force_with_dependants;
         Ok(Self { allow_mocks, hooks, strict: true, break_stale_lock, ..job })
     }
 
@@ -148,8 +152,7 @@ impl Job {
         environment: &Environment,
         action: impl FnOnce(Option<&Layer>) -> Result<Action, JobError>,
     ) -> Result<Self, JobError> {
-        let source = named_source(&args)?;
-        let layer_file = load_layer(&args.identity)?;
+        let (source, layer_file) = (named_source(&args)?, load_layer(&args.identity)?);
         let layer = layer_file.as_ref().map(LayerFile::layer);
         let action = action(layer)?;
         let (options, terragrunt) = (plan_options(&args)?, requested_terragrunt(&args, layer));
@@ -157,13 +160,13 @@ impl Job {
         let path = working_path(args.path.as_deref(), layer)?;
         let (tool, request) = requested_tool(args.tool, args.tool_version.clone(), layer)?;
         let datastore = datastore(&args.datastore, args.tools.ca_file.as_deref(), environment)?;
-        check_outputs(&args, &action, layer_file.as_ref())?;
         let identity = identify(&source, &path, args.work_dir.as_deref(), environment).await;
         let run = run_key(&args, layer, &identity, &action)?;
+        let (inputs, options) = inputs((&args, options), layer, &run, &action)?;
         let has = (datastore.is_some(), terragrunt.is_some());
         let state = datastore_state(&args.state, &run, (&source, &identity), has)?;
         Ok(Self {
-            state_files: state_files(&args, &action, terragrunt.is_some(), environment)?,
+            state_files: files(&args, &action, layer_file.as_ref(), environment)?,
             apply_command: Some(ApplyCommand::new(&args, &source, workspace(environment), burrito)),
             named: named(&args, plan_is_named),
             terragrunt,
@@ -207,7 +210,52 @@ impl Job {
             pod: false,
             provider_mirror: None,
             judging: None,
+            inputs,
         })
+    }
+}
+
+/// The files of the state, if flags name them. All files are checked that the run writes.
+fn files(
+    args: &RunArgs,
+    action: &Action,
+    layer: Option<&LayerFile>,
+    environment: &Environment,
+) -> Result<Option<StateFiles>, JobError> {
+    check_outputs(args, action, layer)?;
+    let has_terragrunt = requested_terragrunt(args, layer.map(LayerFile::layer)).is_some();
+    state_files(args, action, has_terragrunt, environment)
+}
+
+/// The layers that this one needs, and the outputs that it takes, which are added to the options. An apply takes those of its plan.
+fn inputs(
+    (args, mut options): (&RunArgs, PlanOptions),
+    layer: Option<&Layer>,
+    run: &RunKey,
+    action: &Action,
+) -> Result<(Inputs, PlanOptions), JobError> {
+    let mut inputs = Inputs::new(&args.inputs, layer, run)?;
+    if !action.takes_inputs() {
+        inputs.list.clear();
+    }
+    inputs.add_to(&mut options.variables);
+    if args.datastore.datastore.is_some() {
+        return Ok((inputs, options));
+    }
+    if let Some(input) = inputs.list.first() {
+        let text = format!(
+            "the output {} of the layer {} comes from the datastore: name it with --datastore",
+            input.output, input.layer
+        );
+        let is_flag = args.inputs.sets_variables();
+        return Err(if is_flag { JobError::Usage(text) } else { JobError::Config(text) });
+    }
+    match inputs.elsewhere.first() {
+        Some(need) if action.is_judged() => Err(JobError::Config(format!(
+            "the layer {}/{} needs {need}: name the datastore that knows how it is with --datastore, or its manifest as well",
+            run.namespace, run.layer
+        ))),
+        _ => Ok((inputs, options)),
     }
 }
 

@@ -20,6 +20,7 @@ pub(crate) use crate::order::action::{
 };
 use crate::order::apply_command::ApplyCommand;
 use crate::order::hooks::Hooks;
+use crate::order::inputs::{InputError, Inputs};
 use crate::order::layer::{ClusterError, LayerError, LayerHandle};
 use crate::policy::{Policy, PolicyError};
 use crate::run::artifacts::AttemptRef;
@@ -117,6 +118,8 @@ pub(crate) struct Job {
     pub(crate) provider_mirror: Option<String>,
     /// What a check or converge compares its plan with.
     pub(crate) judging: Option<Judging>,
+    /// The layers that this one needs, and the outputs that it takes.
+    pub(crate) inputs: Inputs,
 }
 
 /// How a plan is judged, and what follows.
@@ -197,6 +200,15 @@ pub(crate) struct Rejected {
     pub(crate) attempt: Option<Box<AttemptRef>>,
 }
 
+impl From<InputError> for JobError {
+    fn from(error: InputError) -> Self {
+        match error {
+            InputError::Flag(text) => Self::Usage(text),
+            InputError::Manifest(text) => Self::Config(text),
+        }
+    }
+}
+
 impl From<JobError> for Rejected {
     fn from(error: JobError) -> Self {
         Self { error, attempt: None }
@@ -220,10 +232,13 @@ impl Job {
         let action = if self.action.destroys() {
             Action::Destroy(Destroy::Apply { from, approved: sha256 })
         } else {
-            Action::Converge(Converge::Apply { from, approval })
+            Action::Converge(Converge::Apply { from, made: sha256, approval })
         };
+        // An apply takes the outputs of its plan.
+        let inputs = Inputs { list: Vec::new(), ..self.inputs };
         Self {
             action,
+            inputs,
             attempt: None,
             lowest_attempt: Attempt(attempt.0 + 1),
             strict: true,

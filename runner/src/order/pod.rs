@@ -8,10 +8,13 @@ use datastore_api::{BundleKey, Client, Name, RunKey};
 use secrecy::ExposeSecret as _;
 
 use crate::basis::place::{self, PlanPlace};
-use crate::cli::{BIN_DIR, DatastoreArgs, Environment, PlanName, Pod, StartArgs};
+use crate::cli::{
+    BIN_DIR, DatastoreArgs, Environment, InputArgs, PlanName, Pod, StartArgs, ToolArgs,
+};
 use crate::order::datastore::{FLAG, parse_url, settings};
 use crate::order::hooks::Hooks;
 use crate::order::identity::workspace;
+use crate::order::inputs::Inputs;
 use crate::order::job::{Action, Apply, Job, JobError, Named, Rejected, inside, keys};
 use crate::order::layer::{
     Cluster, EffectiveSpec, LayerHandle, LayerSpec, Order, Repository, ToolSpec,
@@ -83,12 +86,11 @@ impl Job {
         let requested = RequestedTools::new(&order.layer.spec, &effective)?;
         let action = requested_action(action, &order, &effective)?;
         let (signing_key, verify_key) = keys(&args.binding, &action)?;
-        let mut tools = args.tools;
-        tools.bin_dir.get_or_insert_with(|| PathBuf::from(BIN_DIR));
-        let path = working_path(&order)?;
         let repository = repository.spec.url().and_then(place::repository);
+        let (path, (inputs, options)) = (working_path(&order)?, inputs(&order, &run, &action)?);
         Ok(Self {
             judging: None,
+            inputs,
             action,
             attempt: order.attempt.recorded(),
             lowest_attempt,
@@ -107,8 +109,8 @@ impl Job {
             datastore: Some(datastore),
             state: None,
             new_state: false,
-            tools,
-            options: PlanOptions::default(),
+            tools: tools(args.tools),
+            options,
             again: false,
             order_key: None,
             skip_empty_plans: args.skip_empty_plans,
@@ -139,6 +141,23 @@ impl Job {
             run,
         })
     }
+}
+
+/// Where tools are installed in a pod.
+fn tools(mut tools: ToolArgs) -> ToolArgs {
+    tools.bin_dir.get_or_insert_with(|| PathBuf::from(BIN_DIR));
+    tools
+}
+
+/// The outputs of other layers that the layer takes.
+fn inputs(order: &Order, run: &RunKey, action: &Action) -> Result<(Inputs, PlanOptions), JobError> {
+    let mut inputs = Inputs::new(&InputArgs::default(), Some(&order.layer), run)?;
+    if !action.takes_inputs() {
+        inputs.list.clear();
+    }
+    let mut options = PlanOptions::default();
+    inputs.add_to(&mut options.variables);
+    Ok((inputs, options))
 }
 
 /// The layer's working directory inside the source.

@@ -1,6 +1,6 @@
 //! The part of a plan's `run.json` that an apply needs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use datastore_api::{Attempt, Name, Sha256};
@@ -11,6 +11,7 @@ use crate::basis::modules::Modules;
 use crate::basis::named_files::NamedFiles;
 use crate::basis::outside_files::OutsideFiles;
 use crate::basis::place::PlanPlace;
+use crate::report::inputs::InputsReport;
 use crate::report::plan_times::PlanTimes;
 use crate::report::state::StateReport;
 use crate::report::{CHECK, CONVERGE, DESTROY, PlanReport};
@@ -65,6 +66,10 @@ pub(crate) struct PlanRecord {
     pub(crate) mocks: Vec<String>,
     #[serde(default)]
     pub(crate) arguments: Option<Vec<String>>,
+    #[serde(default)]
+    pub(crate) inputs: Option<InputsReport>,
+    #[serde(default)]
+    pub(crate) changed_outputs: BTreeSet<String>,
     #[serde(default)]
     pub(crate) bound: bool,
     #[serde(default)]

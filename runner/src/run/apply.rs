@@ -84,6 +84,8 @@ impl Run<'_> {
                 return self.record_empty(choice, plan, sum).await;
             }
             choice.basis.check_arguments(&self.environment.inputs)?;
+            self.report.changed_outputs = choice.basis.changed_outputs();
+            self.restore_inputs(choice).await?;
         }
         let (job, signals, environment) = (self.job, self.signals, self.environment);
         let (scratch, artifacts) = (self.scratch, self.artifacts.clone());
@@ -244,7 +246,9 @@ impl Run<'_> {
         let places = places.map_err(RunError::UnreadableDirectory)?;
         let layer = unsent::layer_id(&self.job.run);
         self.before_apply(prepared).await?;
+        self.record_needs().await?;
         self.use_approval().await?;
+        self.withdraw_outputs().await?;
         self.begin_state_out(prepared)?;
         self.scratch.record_apply(&layer, &record)?;
         lock::record_apply(locks, &KilledApply::of_this_run(self.scratch, &layer, &record));

@@ -4,7 +4,6 @@
 pub(crate) mod approval;
 pub(crate) mod error;
 pub(crate) mod going_on;
-mod outputs;
 pub(crate) mod status;
 
 use std::collections::BTreeSet;

@@ -13,6 +13,7 @@ use crate::release::ReleaseError;
 use crate::run::apply::remainder::differences::Differences;
 use crate::run::artifacts::OpenError;
 use crate::run::check::error::CheckError;
+use crate::run::inputs::error::InputsError;
 use crate::run::lease::error::LeaseError;
 use crate::run::migrate::error::MigrationError;
 use crate::run::plan::summary::PlanError;
@@ -135,6 +136,8 @@ pub(crate) enum RunError {
     #[error(transparent)]
     Policy(Box<CheckError>),
     #[error(transparent)]
+    Inputs(Box<InputsError>),
+    #[error(transparent)]
     AbsentState(#[from] AbsentState),
     #[error("the state cannot be read")]
     UnreadableState(#[source] std::io::Error),
@@ -227,6 +230,12 @@ impl From<CheckError> for RunError {
     }
 }
 
+impl From<InputsError> for RunError {
+    fn from(error: InputsError) -> Self {
+        Self::Inputs(Box::new(error))
+    }
+}
+
 impl From<StateError> for RunError {
     fn from(error: StateError) -> Self {
         Self::State(Box::new(error))
@@ -312,6 +321,13 @@ pub(crate) enum AppliedError {
     Unannotated { reason: String, values: String, hint: String },
     #[error("applied, but not all of it is stored: {reason}")]
     Unsent { reason: String, hint: String },
+    #[error("applied, but {} no value: {}{}{other}", if .names.len() == 1 { "a required output has" } else { "required outputs have" }, .names.join(", "), if .other.is_empty() { "" } else { "; " })]
+    OutputBroken {
+        names: Vec<String>,
+        /// What else failed.
+        other: String,
+        hint: String,
+    },
     #[error("applied, but {state}{}{other}", if .other.is_empty() { "" } else { "; " })]
     Unwritten {
         state: String,
@@ -327,6 +343,7 @@ impl AppliedError {
         match self {
             Self::Unannotated { hint, .. }
             | Self::Unsent { hint, .. }
+            | Self::OutputBroken { hint, .. }
             | Self::Unwritten { hint, .. } => hint,
         }
     }

@@ -67,6 +67,7 @@ impl Run<'_> {
         if self.job.action.destroys() && Box::pin(self.is_destroyed(&prepared)).await? {
             return self.record_unchanged().await;
         }
+        self.check_inputs()?;
         Box::pin(self.plan(&mut prepared, source, named)).await
     }
 
@@ -106,7 +107,7 @@ impl Run<'_> {
         }
         let short = summary.counts.to_string();
         tracing::info!("{short}");
-        self.record_summary(sha256, summary);
+        self.record_summary(sha256, &summary);
         self.judge(&json, &summary).await?;
         let rest = [
             (File::Plan(PlanFormat::Pretty), Upload::file(&pretty).await?),
@@ -128,6 +129,7 @@ impl Run<'_> {
         let stored = Box::pin(self.store_plan(prepared, files, packed, ahead));
         let stored = signals.within(grace, stored).await;
         stored.map_err(RunError::Stopped)?.map_err(|error| self.stopped_upload(error))?;
+        self.complete_outputs(prepared).await?;
         self.conclude_plan(&bin, sha256).await
     }
 
@@ -177,11 +179,12 @@ impl Run<'_> {
         }
     }
 
-    fn record_summary(&mut self, sha256: Sha256, summary: Summary) {
+    fn record_summary(&mut self, sha256: Sha256, summary: &Summary) {
         self.report.outcome = if summary.changes { Outcome::Changes } else { Outcome::NoChanges };
         self.report.plan =
             Some(PlanReport { sha256, run: None, attempt: None, counts: Some(summary.counts) });
         self.report.kept_sum = self.kept_sum(summary);
+        self.report.changed_outputs.clone_from(&summary.changed_outputs);
     }
 
     /// Renders the plan as JSON and as text, and summarizes the JSON.
@@ -375,7 +378,7 @@ impl Run<'_> {
 
     /// The layer's `apply-sum`, if it is to be the `plan-sum` of this plan: an apply must be able to read that in the
     /// plan's record.
-    fn kept_sum(&self, summary: Summary) -> Option<String> {
+    fn kept_sum(&self, summary: &Summary) -> Option<String> {
         let is_recorded = self.artifacts.as_ref().is_some_and(Artifacts::takes_other_files);
         if !self.job.skip_empty_plans || !summary.is_empty || !is_recorded {
             return None;

@@ -382,12 +382,17 @@ async fn from_datastore(
     Ok(PlanReport { sha256, run, attempt: plan.attempt, counts: own.and_then(|plan| plan.counts) })
 }
 
-/// Whether somebody has named the digest, which then must be that of this plan: the approval of a destroy, or the
-/// layer's `plan-sum`.
+/// Whether somebody has named the digest, which then must be that of this plan: the approval of a destroy, the part of the same
+/// command that has made the plan, or the layer's `plan-sum`.
 fn matches_named(job: &Job, plan: &str, sha256: Sha256) -> Result<bool, StoredPlanError> {
     if let Some(approved) = job.action.approved() {
         check(plan, "the approval", &approved.to_string(), &sha256.to_string())?;
         // Its annotations are about plans of `runner plan`.
+        return Ok(true);
+    }
+    if let Some(made) = job.action.made() {
+        // The layer as it was read has the annotations of an earlier plan.
+        check(plan, "the plan of this command", &made.to_string(), &sha256.to_string())?;
         return Ok(true);
     }
     let layer = job.layer.as_ref().map(LayerHandle::layer);

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::execute::layers::targets::Target;
+use crate::order::inputs::LayerRef;
 use crate::order::job::JobError;
 
 /// Whether what a layer needs is there.
@@ -27,18 +28,22 @@ pub(crate) struct Order {
 
 impl Order {
     /// The order of these layers. `needs`: pairs `LAYER=NEEDED[,NEEDED...]` beside those of the manifests. `is_reversed`: a
-    /// layer comes before those that it needs.
+    /// layer comes before those that it needs. `may_be_elsewhere`: what is needed and not among these layers is left to their
+    /// runs, or does not matter.
     pub(super) fn new(
         targets: &[Target],
         needs: &[String],
         is_reversed: bool,
+        may_be_elsewhere: bool,
     ) -> Result<Self, JobError> {
         let mut edges = Vec::new();
         for (index, target) in targets.iter().enumerate() {
             for need in &target.needs {
-                let needed =
-                    find(targets, need, Some(target)).ok_or_else(|| unknown(need, &target.id()))?;
-                edges.push((index, needed));
+                match position(targets, need) {
+                    Some(needed) => edges.push((index, needed)),
+                    None if may_be_elsewhere => {}
+                    None => return Err(unknown(&need.to_string(), &target.id())),
+                }
             }
         }
         for text in needs {
@@ -48,9 +53,11 @@ impl Order {
             let index = find(targets, layer.trim(), None)
                 .ok_or_else(|| unknown(layer.trim(), "--needs"))?;
             for need in needed.split(',').map(str::trim) {
-                let needed = find(targets, need, Some(&targets[index]))
-                    .ok_or_else(|| unknown(need, "--needs"))?;
-                edges.push((index, needed));
+                match find(targets, need, Some(&targets[index])) {
+                    Some(needed) => edges.push((index, needed)),
+                    None if may_be_elsewhere => {}
+                    None => return Err(unknown(need, "--needs")),
+                }
             }
         }
         let mut before = vec![BTreeSet::new(); targets.len()];
@@ -104,6 +111,12 @@ impl Order {
     }
 }
 
+fn position(targets: &[Target], layer: &LayerRef) -> Option<usize> {
+    targets
+        .iter()
+        .position(|target| target.namespace == layer.namespace && target.name == layer.name)
+}
+
 /// The layer of this name: in the namespace of the layer that needs it, or `NAMESPACE/NAME`.
 fn find(targets: &[Target], name: &str, of: Option<&Target>) -> Option<usize> {
     if let Some((namespace, name)) = name.split_once('/') {
@@ -118,7 +131,8 @@ fn find(targets: &[Target], name: &str, of: Option<&Target>) -> Option<usize> {
 
 fn unknown(name: &str, by: &str) -> JobError {
     JobError::Config(format!(
-        "the layer `{name}`, which {by} names, is not among the layers of this command: name its manifest as well"
+        "the layer `{name}`, which {by} names, is not among the layers of this command: name its manifest as well, or with \
+         --datastore the datastore that knows how it is"
     ))
 }
 
@@ -156,7 +170,11 @@ mod tests {
             file: "x.yaml".into(),
             namespace: "default".parse().unwrap(),
             name: name.parse().unwrap(),
-            needs: needs.split(' ').filter(|need| !need.is_empty()).map(str::to_owned).collect(),
+            needs: needs
+                .split(' ')
+                .filter(|need| !need.is_empty())
+                .map(|need| LayerRef::parse(need, &"default".parse().unwrap()).unwrap())
+                .collect(),
         };
         layers.iter().map(target).collect()
     }
@@ -164,7 +182,7 @@ mod tests {
     /// Runs all layers one by one; the named ones fail.
     fn run(layers: &[(&str, &str)], failing: &[&str], is_reversed: bool) -> Vec<String> {
         let targets = targets(layers);
-        let mut order = Order::new(&targets, &[], is_reversed).unwrap();
+        let mut order = Order::new(&targets, &[], is_reversed, false).unwrap();
         let mut ran = Vec::new();
         while let Some((index, need)) = order.next() {
             let name = targets[index].name.to_string();
@@ -191,12 +209,12 @@ mod tests {
     fn cycles_and_unknown_layers_are_refused() {
         let error = |layers: &[(&str, &str)], needs: &[&str]| {
             let needs = needs.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
-            Order::new(&targets(layers), &needs, false).unwrap_err().to_string()
+            Order::new(&targets(layers), &needs, false, false).unwrap_err().to_string()
         };
         let circle = error(&[("a", "b"), ("b", "c"), ("c", "a")], &[]);
         assert!(circle.contains("default/a -> default/b -> default/c -> default/a"), "{circle}");
         assert!(error(&[("a", "a")], &[]).contains("default/a -> default/a"));
-        assert!(error(&[("a", "x")], &[]).contains("`x`"));
+        assert!(error(&[("a", "x")], &[]).contains("`default/x`"));
         assert!(error(&[("a", "")], &["a"]).contains("expected"));
         assert!(error(&[("a", "b"), ("b", "")], &["b=a"]).contains("need each other"));
     }

@@ -1,10 +1,12 @@
 //! Which layers a command names: manifests, or a directory of manifests.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use datastore_api::Name;
 use fs_err as fs;
 
+use crate::order::inputs::{self, LayerRef};
 use crate::order::job::JobError;
 use crate::order::layer::{Layer, LayerError, LayerFile};
 use crate::tool::file_names::is_module;
@@ -15,12 +17,9 @@ pub(crate) struct Target {
     pub(crate) file: PathBuf,
     pub(crate) namespace: Name,
     pub(crate) name: Name,
-    /// The layers of its annotation `plancha/needs`.
-    pub(crate) needs: Vec<String>,
+    /// The layers that its manifest says it needs.
+    pub(crate) needs: BTreeSet<LayerRef>,
 }
-
-/// The annotation that lists the layers which a layer needs, separated by commas.
-const NEEDS: &str = "plancha/needs";
 
 impl Target {
     /// `NAMESPACE/NAME`.
@@ -115,11 +114,6 @@ fn target(file: &Path, layer: &Layer, namespace: Option<&Name>) -> Result<Target
         Some(namespace) => namespace.clone(),
         None => parse(layer.metadata.namespace.as_deref().unwrap_or("default"))?,
     };
-    let needs = layer.own_annotation(NEEDS).unwrap_or_default().split(',').map(str::trim);
-    Ok(Target {
-        file: file.to_owned(),
-        namespace,
-        name: parse(name)?,
-        needs: needs.filter(|need| !need.is_empty()).map(str::to_owned).collect(),
-    })
+    let needs = inputs::needs(layer, &namespace).map_err(|reason| wrong(&reason))?;
+    Ok(Target { file: file.to_owned(), namespace, name: parse(name)?, needs })
 }

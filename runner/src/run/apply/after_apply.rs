@@ -22,6 +22,7 @@ use crate::report::{AppliedRecord, Outcome};
 use crate::run::apply::annotated_sum;
 use crate::run::artifacts::{Artifacts, LEDGER, Recorded};
 use crate::run::error::{AppliedError, RunError};
+use crate::run::inputs::error::BROKEN;
 use crate::run::prepare::Prepared;
 use crate::run::stored_plan;
 use crate::run::unsent::{Contents, Lost, Unsent};
@@ -240,9 +241,7 @@ impl Run<'_> {
     /// Records which version of the tool has written the state, after a converge its outputs, and after a destroy what is left.
     async fn conclude_states(&mut self, prepared: &Prepared) {
         self.raise_layer_tool(&prepared.installed).await;
-        if self.job.action.is_judged() {
-            Box::pin(self.store_outputs(prepared)).await;
-        }
+        Box::pin(self.store_outputs(prepared)).await;
         if self.job.action.destroys() {
             self.record_final_state(prepared).await;
         }
@@ -333,6 +332,7 @@ impl Run<'_> {
         unsent: Option<&Unsent>,
     ) -> Option<RunError> {
         let error = self.error_of_steps(failed, annotations, recorded, unsent);
+        let error = self.with_broken_outputs(error);
         let Some(state) = &self.unwritten else { return error.map(RunError::Applied) };
         let (other, hint) = match error {
             Some(error) => (Some(error.to_string()), format!("{}; {}", state.hint(), error.hint())),
@@ -340,6 +340,19 @@ impl Run<'_> {
         };
         let other = other.unwrap_or_default();
         Some(RunError::Applied(AppliedError::Unwritten { state: state.to_string(), other, hint }))
+    }
+
+    /// Adds the required outputs that have no value, which decide how the run has failed.
+    fn with_broken_outputs(&self, error: Option<AppliedError>) -> Option<AppliedError> {
+        if self.broken_outputs.is_empty() {
+            return error;
+        }
+        let names = self.broken_outputs.clone();
+        let (other, hint) = match error {
+            Some(error) => (error.to_string(), format!("{BROKEN}; {}", error.hint())),
+            None => (String::new(), BROKEN.to_owned()),
+        };
+        Some(AppliedError::OutputBroken { names, other, hint })
     }
 
     fn error_of_steps(

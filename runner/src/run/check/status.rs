@@ -9,7 +9,7 @@ use datastore_api::{Client, ClientError, DocumentKey, Sha256, chain};
 use jiff::Timestamp;
 
 use crate::order::layer::LayerHandle;
-use crate::report::{Outcome, Report, StateLock};
+use crate::report::{CHECK, Outcome, Report, StateLock};
 use crate::run::Run;
 
 /// The version of the format.
@@ -30,7 +30,9 @@ impl Run<'_> {
     /// Makes the status of the layer after a check or converge, also if that has failed, and stores it. It changes nothing about
     /// its result. `known`: the one before, where no datastore has it.
     pub(crate) async fn store_status(&self, known: Option<&LayerStatus>) -> Option<Recorded> {
-        if !self.job.action.is_judged() {
+        // By its status a layer is found that needs others.
+        let has_needs = self.job.action.is_apply() && !self.job.inputs.needs.is_empty();
+        if !self.job.action.is_judged() && (!has_needs || self.job.action.destroys()) {
             return None;
         }
         let Some(client) = &self.job.datastore else {
@@ -120,41 +122,37 @@ fn status_of(
     error_after: u32,
 ) -> LayerStatus {
     let now = format!("{:.0}", Timestamp::now());
-    let check = report.check.as_ref();
     let result = result_of(report);
-    let has_failed = matches!(result, RunResult::Failed | RunResult::Interrupted);
+    let is_held_up = matches!(result, RunResult::Blocked | RunResult::Waiting);
+    let found_nothing = has_failed(result) || is_held_up;
+    let before_in_a_row = previous.map_or(0, |before| before.failed_in_a_row);
     let failed_in_a_row =
-        if has_failed { previous.map_or(0, |before| before.failed_in_a_row) + 1 } else { 0 };
-    let class = report.class.clone().filter(|_| has_failed);
-    let last = previous.map(|before| before.status);
-    let status = match (result, check) {
-        (RunResult::Applied, _) => Condition::Ok,
-        // A failure that passes by itself says nothing about the layer.
-        _ if has_failed && passes(class.as_deref(), result) && failed_in_a_row < error_after => {
-            last.unwrap_or(Condition::Error)
-        }
-        _ if has_failed => Condition::Error,
-        (_, Some(check)) => check.status,
-        (_, None) => last.unwrap_or(Condition::Ok),
-    };
-    let ended_as = match (has_failed, &class) {
+        if found_nothing { before_in_a_row + u32::from(has_failed(result)) } else { 0 };
+    let class = report.class.clone().filter(|_| found_nothing);
+    let may_pass = failed_in_a_row < error_after;
+    let status = condition(report, result, may_pass, previous.map(|before| before.status));
+    let ended_as = match (found_nothing, &class) {
         (false, _) => "ok",
         (true, class) => class.as_deref().unwrap_or("unknown"),
     };
     let mut runs_by_class = previous.map(|before| before.runs_by_class.clone()).unwrap_or_default();
     *runs_by_class.entry(ended_as.to_owned()).or_default() += 1;
-    let last_success = if has_failed {
+    let last_success = if found_nothing {
         previous.and_then(|before| before.last_success.clone())
     } else {
         Some(now.clone())
     };
-    let found = Found::of(report, result, previous.filter(|_| has_failed));
+    let found = Found::of(report, result, previous.filter(|_| found_nothing));
     let Found { counts, changes, plan_sha256, approval, policy_sha256 } = found;
     LayerStatus {
         version: VERSION,
         status,
         class,
-        message: report.message.as_deref().filter(|_| has_failed).map(|text| short(text, MESSAGE)),
+        message: report
+            .message
+            .as_deref()
+            .filter(|_| found_nothing)
+            .map(|text| short(text, MESSAGE)),
         result,
         action: report.action.clone(),
         run: Some(run),
@@ -175,9 +173,39 @@ fn status_of(
             .tool
             .as_ref()
             .map(|tool| LayerTool { name: tool.name.clone(), version: tool.version.clone() }),
-        stale: None,
+        stale: previous
+            .and_then(|before| before.stale.clone())
+            .filter(|_| !is_made(report, result)),
         metric: None,
     }
+}
+
+/// How the layer differs from its code. `may_pass`: it has not failed often. `last`: what was found before.
+fn condition(
+    report: &Report,
+    result: RunResult,
+    may_pass: bool,
+    last: Option<Condition>,
+) -> Condition {
+    let passes = may_pass && passes(report.class.as_deref(), result);
+    match (result, &report.check) {
+        (RunResult::Applied, _) => Condition::Ok,
+        // Nothing was found out. A failure that passes by itself says nothing about the layer.
+        (RunResult::Blocked | RunResult::Waiting, _) => last.unwrap_or(Condition::Error),
+        _ if has_failed(result) && passes => last.unwrap_or(Condition::Error),
+        _ if has_failed(result) => Condition::Error,
+        (_, Some(check)) => check.status,
+        (_, None) => last.unwrap_or(Condition::Ok),
+    }
+}
+
+fn has_failed(result: RunResult) -> bool {
+    matches!(result, RunResult::Failed | RunResult::Interrupted)
+}
+
+/// Whether the layer is made of what it has taken of others: nothing is left to do for it.
+fn is_made(report: &Report, result: RunResult) -> bool {
+    result == RunResult::Applied || result == RunResult::Unchanged && report.action != CHECK
 }
 
 /// What a run has found out about its layer.
@@ -223,13 +251,16 @@ fn short(text: &str, most: usize) -> String {
 
 /// How a run ended, by its report.
 pub(crate) fn result_of(report: &Report) -> RunResult {
-    match report.outcome {
-        Outcome::Failed if report.class.as_deref() == Some(REFUSED) => RunResult::Refused,
-        Outcome::Failed => RunResult::Failed,
-        Outcome::Interrupted => RunResult::Interrupted,
-        Outcome::Applied => RunResult::Applied,
-        Outcome::NoChanges => RunResult::Unchanged,
-        Outcome::Changes => match &report.check {
+    match (report.outcome, report.class.as_deref()) {
+        (Outcome::Failed, Some(REFUSED)) => RunResult::Refused,
+        (Outcome::Failed, Some(BLOCKED)) => RunResult::Blocked,
+        (Outcome::Failed, Some(WAITING)) => RunResult::Waiting,
+        (Outcome::Failed, _) => RunResult::Failed,
+        _ if report.has_broken_outputs() => RunResult::Failed,
+        (Outcome::Interrupted, _) => RunResult::Interrupted,
+        (Outcome::Applied, _) => RunResult::Applied,
+        (Outcome::NoChanges, _) => RunResult::Unchanged,
+        (Outcome::Changes, _) => match &report.check {
             Some(check) if !check.allowed => RunResult::Refused,
             _ => RunResult::Changes,
         },
@@ -238,6 +269,9 @@ pub(crate) fn result_of(report: &Report) -> RunResult {
 
 /// The class of a run that the policy has refused.
 pub(crate) const REFUSED: &str = "refused";
+/// The classes of a run that was not started because of other layers.
+pub(crate) const BLOCKED: &str = "blocked";
+pub(crate) const WAITING: &str = "waiting";
 
 /// Whether a failure passes by itself.
 fn passes(class: Option<&str>, result: RunResult) -> bool {

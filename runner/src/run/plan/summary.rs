@@ -4,6 +4,7 @@
 //! The format is HashiCorp's and OpenTofu's "JSON plan representation", `format_version` 0.1 to 1.x.
 //! Memory does not grow with the plan, except by its longest string.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io::Read;
 
@@ -15,7 +16,7 @@ use serde::de::{
 use crate::report::Counts;
 
 /// The summary of a plan.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Summary {
     pub(crate) counts: Counts,
     /// Whether applying it would change anything: resources, outputs or the state.
@@ -25,6 +26,8 @@ pub(crate) struct Summary {
     pub(crate) is_empty: bool,
     /// Where there are objects.
     pub(crate) objects: Objects,
+    /// The names of the outputs that are changed, or not known before the apply.
+    pub(crate) changed_outputs: BTreeSet<String>,
 }
 
 /// Where there are objects, by the changes of a plan, which names also those that stay as they are.
@@ -55,7 +58,8 @@ impl Summary {
             None => !any && !resources.reads,
         };
         let Changes { counts, objects, .. } = resources;
-        Ok(Self { counts, changes: applyable.unwrap_or(any), is_empty, objects })
+        let (changes, changed_outputs) = (applyable.unwrap_or(any), outputs.names);
+        Ok(Self { counts, changes, is_empty, objects, changed_outputs })
     }
 }
 
@@ -184,6 +188,8 @@ struct Changes {
     any: bool,
     reads: bool,
     objects: Objects,
+    /// Of outputs: the names of those that change.
+    names: BTreeSet<String>,
 }
 
 impl Collector for Changes {
@@ -211,6 +217,9 @@ impl Collector for Changes {
         // A move changes the state.
         self.any |= change.is_change() || changed.moved_from().is_some();
         self.reads |= change.actions.iter().any(|action| action == "read");
+        if changed.resource_type.is_none() && change.is_change() {
+            self.names.extend(changed.address.clone());
+        }
     }
 }
 

@@ -1,0 +1,110 @@
+//! The layers that take outputs of another one: L6, L7, L9, and the end of a layer.
+
+use serde_json::Value;
+
+use crate::layers::pair::{CLUSTER, Pair};
+
+async fn stale(pair: &Pair) -> Value {
+    pair.json("helm", "status.json").await["stale"].clone()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn l6_a_layer_must_run_again_only_if_what_it_took_has_changed() {
+    let pair = Pair::applied().await;
+    let before = pair.json("helm", "graph.json").await;
+    pair.write("cluster", &CLUSTER.replace("\"one\"", "\"two\""));
+    assert_eq!(pair.run(&["converge", "layers/cluster.yaml"]).code, 0);
+    assert_eq!(stale(&pair).await, Value::Null, "it takes another output");
+    let (ended, result) = pair.run_one("helm", &["check"]);
+    assert_eq!((ended.code, &result["check"]["status"]), (0, &"ok".into()), "{}", ended.stderr);
+    assert_eq!(result["inputs"]["sha256"], before["inputs"]["sha256"]);
+
+    pair.write("cluster", &CLUSTER.replace("nodes = 2", "nodes = 3"));
+    let ended = pair.run(&["converge", "layers/cluster.yaml"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert!(ended.stderr.contains("default/helm must run again"), "{}", ended.stderr);
+    let why = stale(&pair).await;
+    assert!(why.as_str().unwrap().contains("of default/cluster"), "{why}");
+    let (_, result) = pair.run_one("helm", &["check"]);
+    assert_eq!(result["check"]["status"], "changed");
+    assert_ne!(result["inputs"]["sha256"], before["inputs"]["sha256"]);
+    assert_eq!(stale(&pair).await, why, "a check applies nothing");
+    let ended = pair.run(&["converge", "layers"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert_eq!(stale(&pair).await, Value::Null);
+    assert_eq!(pair.json("helm", "outputs.json").await["release"]["value"], 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn l7_a_layer_is_destroyed_after_those_that_need_it_and_disappears() {
+    let pair = Pair::applied().await;
+    let (ended, result) = pair.run_one("cluster", &["destroy", "--auto-approve"]);
+    assert_eq!((ended.code, &result["class"]), (12, &"blocked".into()), "{}", ended.stderr);
+    assert!(ended.stderr.contains("blocked by default/helm"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("--force-with-dependants"), "{}", ended.stderr);
+    let ended = pair.run(&["destroy", "layers", "--auto-approve"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    for layer in ["cluster", "helm"] {
+        for name in ["status.json", "outputs.json", "outputs.env", "outputs.txt", "graph.json"] {
+            assert_eq!(pair.document(layer, name).await, None, "{layer} {name}");
+        }
+    }
+    // Nothing is left, so nothing of the cluster is needed.
+    let ended = pair.run(&["destroy", "layers/helm.yaml", "--auto-approve"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+
+    let pair = Pair::applied().await;
+    let args = ["destroy", "layers/cluster.yaml", "--auto-approve", "--force-with-dependants"];
+    let ended = pair.run(&args);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let ended = pair.run(&["destroy", "layers/helm.yaml", "--auto-approve"]);
+    assert_eq!(ended.code, 12, "it has lost what it needs: {}", ended.stderr);
+    assert!(pair.state("helm").contains("terraform_data"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn l9_while_a_producer_is_replaced_nobody_gets_its_old_outputs() {
+    let pair = Pair::applied().await;
+    // The new one cannot be created.
+    let replaced = CLUSTER.replace("\"v1\"", "\"v2\"").replace("v1-$", "v2-$").replace(
+        "nodes = 2 }",
+        "nodes = 2 }\n  provisioner \"local-exec\" { command = \"test -e created\" }",
+    );
+    pair.write("cluster", &replaced);
+    let ended = pair.run(&["converge", "layers/cluster.yaml", "--auto-approve"]);
+    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    let why = stale(&pair).await;
+    assert!(why.as_str().unwrap().contains("changes the output kubeconfig"), "{why}");
+    let outputs = pair.json("cluster", "outputs.json").await;
+    assert_eq!((&outputs["kubeconfig"], &outputs["note"]["value"]), (&Value::Null, &"one".into()));
+    let (ended, result) = pair.run_one("helm", &["plan"]);
+    assert_eq!((ended.code, &result["class"]), (12, &"waiting".into()), "{}", ended.stderr);
+    assert!(ended.stderr.contains("or replaces it now"), "{}", ended.stderr);
+
+    pair.sandbox.write("code/cluster/created", "");
+    let ended = pair.run(&["converge", "layers", "--auto-approve"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert_eq!(stale(&pair).await, Value::Null);
+    let helm = pair.json("helm", "graph.json").await;
+    let cluster = pair.json("cluster", "graph.json").await;
+    assert_eq!(helm["inputs"]["producers"][0]["run"], cluster["outputs"]["run"]);
+    assert!(pair.document("cluster", "outputs.json").await.unwrap().contains("https://v2-2"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn outputs_that_were_lost_are_stored_again_without_an_apply() {
+    let pair = Pair::applied().await;
+    for name in ["outputs.json", "graph.json"] {
+        let query = format!("api/documents?namespace=default&layer=cluster&name={name}");
+        let url = pair.datastore.url.join(&query).unwrap();
+        assert!(reqwest::Client::new().delete(url).send().await.unwrap().status().is_success());
+    }
+    let ended = pair.run(&["converge", "layers"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert_eq!(pair.json("cluster", "outputs.json").await["nodes"]["value"], 2);
+    // An apply that makes its own plan stores them, too.
+    pair.write("cluster", &CLUSTER.replace("nodes = 2", "nodes = 5"));
+    let (ended, _) = pair.run_one("cluster", &["apply", "--no-plan"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert_eq!(pair.json("cluster", "outputs.json").await["nodes"]["value"], 5);
+}
