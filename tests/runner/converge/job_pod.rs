@@ -60,16 +60,17 @@ fn a_job_applies_changed_variables_and_destroys_without_network_as_another_user(
         mounted(&sandbox, &format!("tfvars-{greetee}"), &[("terraform.tfvars", &text)])
             + "/terraform.tfvars"
     };
+    let [world, you] = ["World", "you"].map(of);
     let empty = mounted(&sandbox, "tfstate", &[("tfstate", "")]) + "/tfstate";
     let act = |action: &str, variables: &str, state: &str| {
-        let (mut args, file) = (vec![action, &code, "--name", "greeting"], of(variables));
-        args.extend(["--var-file", &file, "--state-in", state]);
+        let mut args = vec![action, &code, "--name", "greeting"];
+        args.extend(["--var-file", variables, "--state-in", state]);
         if action == "destroy" {
             args.push("--auto-approve");
         }
         run(&sandbox, &args)
     };
-    let (ended, state) = act("converge", "World", &empty);
+    let (ended, state) = act("converge", &world, &empty);
     assert_eq!(ended.code, 0, "{}{}", ended.stdout, ended.stderr);
     assert!(ended.stdout.contains("env 1 0 http://proxy.example:3128"), "{}", ended.stdout);
     assert!(ended.stdout.contains("writable"), "{}", ended.stdout);
@@ -78,13 +79,13 @@ fn a_job_applies_changed_variables_and_destroys_without_network_as_another_user(
     assert_eq!(greetings(&state), "Hello World");
 
     let secret = mounted(&sandbox, "tfstate-1", &[("tfstate", &state)]) + "/tfstate";
-    let (ended, changed) = act("converge", "you", &secret);
+    let (ended, changed) = act("converge", &you, &secret);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     assert_eq!(greetings(&changed), "Hello you");
     assert_eq!(std::fs::read_to_string(&secret).unwrap(), state, "the Secret is not changed");
 
     let secret = mounted(&sandbox, "tfstate-2", &[("tfstate", &changed)]) + "/tfstate";
-    let (ended, last) = act("destroy", "you", &secret);
+    let (ended, last) = act("destroy", &you, &secret);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     assert_eq!(json(last.as_bytes())["resources"], serde_json::json!([]));
 }
