@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use datastore_api::chain;
 use datastore_api::status::{Condition, LISTED_CHANGES, ListedChange};
+use datastore_api::{Sha256, chain};
 
 use crate::basis::plan_file::version_in_plan;
 use crate::order::action::NOT_APPROVED;
@@ -61,6 +61,13 @@ impl Run<'_> {
             verdict = judged(policy, json, evidence).await?;
         }
         let mut report = check_report(&verdict, summary, policy);
+        // The same changes of another layer need an approval of their own.
+        let of_layer = |set| {
+            Sha256::of(
+                format!("{}/{}\n{set}", self.job.run.namespace, self.job.run.layer).as_bytes(),
+            )
+        };
+        report.destructive_sha256 = report.destructive_sha256.map(of_layer);
         report.mask(&self.environment.redaction);
         self.offer_approval(&mut report).await?;
         if matches!(self.job.action.approval(), Approval::Any) && verdict.is_allowed_with_approval()
