@@ -8,6 +8,7 @@ pub mod metrics;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Sha256;
@@ -148,6 +149,9 @@ pub struct LayerStatus {
     /// When a run last ended without a failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_success: Option<String>,
+    /// When the layer was last found, or made, as declared. What failed runs had left unfinished before that is over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_ok: Option<Timestamp>,
     /// How many runs in a row have failed.
     #[serde(default)]
     pub failed_in_a_row: u32,

@@ -95,9 +95,13 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// What ledgers of this layer show as started and never completed. Without a datastore there are none.
+    /// What ledgers of this layer show as started and never completed since it was last as declared. Without a datastore there are none.
     async fn failed_creations(&self) -> Result<BTreeSet<String>, RunError> {
-        let read = self.signals.or(self.created_by_failed_runs()).await;
+        let read = async {
+            let last_ok = self.last_ok().await?;
+            self.created_by_failed_runs(last_ok).await
+        };
+        let read = self.signals.or(read).await;
         match read.map_err(RunError::Stopped)? {
             Ok(addresses) => Ok(addresses),
             Err(error) => {

@@ -95,3 +95,29 @@ async fn what_rego_denies_no_approval_lifts_and_an_error_of_it_denies() {
     assert_eq!(ended.code, 8, "{}", ended.stderr);
     assert_eq!(layer.objects(), ["a", "b"]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_creation_is_no_evidence_after_the_layer_was_as_declared() {
+    let layer = Layer::new().await;
+    let cured = layer.sandbox.work().join("cured");
+    layer.write(&TAINTING.replace("CURED", &cured.display().to_string()));
+    assert_eq!(layer.run(&["converge"]).code, 1);
+    // A person repairs it.
+    layer.sandbox.write("cured", "");
+    let taint = |tainted: bool| {
+        let state = layer.sandbox.read("module/terraform.tfstate");
+        let (from, to) =
+            ("\"schema_version\": 0,", "\"status\": \"tainted\", \"schema_version\": 0,");
+        let (from, to) = if tainted { (from, to) } else { ("\"status\": \"tainted\",", "") };
+        assert!(state.contains(from), "{state}");
+        layer.sandbox.write("module/terraform.tfstate", &state.replacen(from, to, 1));
+    };
+    taint(false);
+    let ended = layer.run(&["converge"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    taint(true);
+    for _ in 0..2 {
+        let ended = layer.run(&["converge"]);
+        assert_eq!(ended.code, 3, "{}", ended.stderr);
+    }
+}

@@ -128,6 +128,7 @@ fn example_status() -> LayerStatus {
         action: String::new(),
         run: None,
         ended: String::new(),
+        last_ok: None,
         last_success: None,
         failed_in_a_row: 0,
         counts: BTreeMap::new(),

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 
 use datastore_api::{ClientError, File, PlanFormat, chain};
 use fs_err as fs;
+use jiff::Timestamp;
 
 use crate::process::text::clean;
 use crate::report::ledger::{ImportRecord, ImportState, Resource, ReviewedPlan};
@@ -50,13 +51,17 @@ struct Known {
 }
 
 impl Run<'_> {
-    /// The addresses whose last object a run of this layer has started to create, and has not completed.
+    /// The addresses whose last object a run of this layer has started to create, and has not completed. `after`: only what
+    /// was done after this time counts.
     pub(in crate::run) async fn created_by_failed_runs(
         &self,
+        after: Option<Timestamp>,
     ) -> Result<BTreeSet<String>, ClientError> {
         let history = self.history().await?;
         let mut past = BTreeMap::<_, Vec<_>>::new();
-        for (resource, _) in history.past().filter(|(resource, _)| resource.deposed.is_none()) {
+        let since = |resource: &Resource| after.is_none_or(|after| resource.since > after);
+        let counts = |resource: &Resource| resource.deposed.is_none() && since(resource);
+        for (resource, _) in history.past().filter(|(resource, _)| counts(resource)) {
             past.entry(&resource.address).or_default().push(resource);
         }
         let is_incomplete = |past: &Vec<&Resource>| {

@@ -50,9 +50,7 @@ impl Run<'_> {
 
     /// Stores the status of the layer, which follows from the one before.
     async fn stored_status(&self, client: &Client) -> Result<LayerStatus, ClientError> {
-        let (namespace, layer) = (self.job.run.namespace.clone(), self.job.run.layer.clone());
-        let name = STATUS.parse().expect("a valid name");
-        let key = DocumentKey { namespace, layer, name };
+        let key = self.status_key();
         let previous = client.get_document(&key).await?;
         let previous = previous.and_then(|json| match serde_json::from_slice(&json) {
             Ok(status) => Some(status),
@@ -68,6 +66,23 @@ impl Run<'_> {
         self.environment.redaction.mask(&mut json);
         client.put_document(&key, &Upload::bytes(json)).await?;
         Ok(status)
+    }
+
+    fn status_key(&self) -> DocumentKey {
+        let (namespace, layer) = (self.job.run.namespace.clone(), self.job.run.layer.clone());
+        DocumentKey { namespace, layer, name: STATUS.parse().expect("a valid name") }
+    }
+
+    /// When the layer was last found as declared. Without a status it never was.
+    pub(super) async fn last_ok(&self) -> Result<Option<Timestamp>, ClientError> {
+        let Some(client) = &self.job.datastore else { return Ok(None) };
+        let Some(json) = client.get_document(&self.status_key()).await? else { return Ok(None) };
+        let status = serde_json::from_slice::<LayerStatus>(&json);
+        let status = status.map_err(|error| ClientError::Answer {
+            call: STATUS.to_owned(),
+            reason: error.to_string(),
+        });
+        Ok(status?.last_ok)
     }
 
     /// The status of the layer after this run. `previous`: the one before it.
@@ -158,6 +173,7 @@ fn status_of(
         run: Some(run),
         ended: now.clone(),
         last_success,
+        last_ok: last_ok(status, found_nothing, previous),
         failed_in_a_row,
         counts,
         changes,
@@ -178,6 +194,18 @@ fn status_of(
             .filter(|_| !is_made(report, result)),
         metric: None,
     }
+}
+
+/// When the layer was last found as declared. A run that has `found_nothing` out keeps what is known.
+fn last_ok(
+    status: Condition,
+    found_nothing: bool,
+    previous: Option<&LayerStatus>,
+) -> Option<Timestamp> {
+    if status == Condition::Ok && !found_nothing {
+        return Some(Timestamp::now());
+    }
+    previous.and_then(|before| before.last_ok)
 }
 
 /// How the layer differs from its code. `may_pass`: it has not failed often. `last`: what was found before.

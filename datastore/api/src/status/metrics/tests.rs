@@ -13,6 +13,7 @@ fn status(condition: Condition, metric: Option<&str>) -> LayerStatus {
         action: "check".to_owned(),
         run: None,
         ended: "2026-01-02T03:04:05Z".to_owned(),
+        last_ok: None,
         last_success: Some("2026-01-02T03:04:05.5Z".to_owned()),
         failed_in_a_row: 2,
         counts: [("create".to_owned(), 3)].into(),
