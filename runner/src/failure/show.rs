@@ -35,6 +35,9 @@ impl From<&ShowError> for Failure {
             ShowError::Binding(_) => Self::new(Kind::Integrity, error).with_hint(
                 "do not rely on what is stored of this plan: plan again, and find out who changed its files",
             ),
+            ShowError::NotJudged { .. } => Self::new(Kind::Config, error).with_hint(
+                "name the output of `show -json` of saved plans, or a layer with stored plans",
+            ),
             ShowError::Policy(cause) => cause.into(),
             ShowError::Judged { source, .. } => Self {
                 message: chain(error),

@@ -69,7 +69,10 @@ impl Run<'_> {
         };
         report.destructive_sha256 = report.destructive_sha256.map(of_layer);
         report.mask(&self.environment.redaction);
-        self.offer_approval(&mut report).await?;
+        // No approval lifts a denial.
+        if verdict.is_allowed_with_approval() {
+            self.offer_approval(&mut report).await?;
+        }
         if matches!(self.job.action.approval(), Approval::Any) && verdict.is_allowed_with_approval()
         {
             if let Some(digest) = report.destructive_sha256.filter(|_| !report.allowed) {

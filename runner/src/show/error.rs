@@ -41,6 +41,8 @@ pub(crate) enum ShowError {
     /// What the policy made of one plan.
     #[error("the plan {plan}")]
     Judged { plan: String, source: PolicyError },
+    #[error("{}", if *.count == 0 { "there is no plan to judge".to_owned() } else { format!("{unreadable} of {count} plans cannot be judged") })]
+    NotJudged { unreadable: usize, count: usize },
     #[error("the datastore")]
     Datastore(#[from] ClientError),
     #[error("the pager `{command}` cannot be run (exit code {code})")]

@@ -79,7 +79,12 @@ pub(crate) async fn policy_test(
         environment.redaction.mask(&mut text);
         screen.write(&text).await
     })
-    .await
+    .await?;
+    let unreadable = rows.iter().filter(|row| row.verdict == Word::Unreadable).count();
+    if unreadable > 0 || rows.is_empty() {
+        return Err(ShowError::NotJudged { unreadable, count: rows.len() });
+    }
+    Ok(())
 }
 
 /// Judges the newest plans of the layer.

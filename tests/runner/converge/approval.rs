@@ -1,5 +1,6 @@
 //! `runner converge`: what destroys nothing is applied, anything else only after its approval, which is used up by it.
 
+use crate::json;
 use crate::real_layer::Layer;
 
 const ONE: &str = "resource \"terraform_data\" \"a\" { input = 1 }\n";
@@ -84,8 +85,11 @@ async fn the_same_set_needs_a_new_approval_after_the_first_was_used() {
     let first = first.unwrap();
     let (code, _, stderr) = converge(&layer, &["--approve-destructive", &first]);
     assert_eq!(code, 0, "{stderr}");
-    // The very same set again: a restored state.
-    layer.sandbox.write("module/terraform.tfstate", &state);
+    // The very same set again: a restored state. With its old serial, a plan of the same second is the same file, which was
+    // applied already.
+    let mut restored = json(state.as_bytes());
+    restored["serial"] = (restored["serial"].as_u64().unwrap() + 10).into();
+    layer.sandbox.write("module/terraform.tfstate", &restored.to_string());
     let (code, second, stderr) = converge(&layer, &["--approve-destructive", &first]);
     assert_eq!(code, 3, "{stderr}");
     assert!(stderr.contains("was used by"), "{stderr}");

@@ -86,6 +86,13 @@ async fn what_rego_denies_no_approval_lifts_and_an_error_of_it_denies() {
     assert_eq!(check["denials"], serde_json::json!(["no deletions"]));
     assert_eq!(check["warnings"], serde_json::json!(["look at it"]));
     assert_eq!(layer.objects(), ["a", "b"]);
+    let ended = layer.run(&converge);
+    assert_eq!(ended.code, 3, "{}", ended.stderr);
+    assert!(
+        !ended.stderr.contains("--approve-destructive"),
+        "nothing to approve: {}",
+        ended.stderr
+    );
 
     layer.sandbox.write("rego/main.rego", "package main\ndeny contains 1 / 0 if true\n");
     let ended = layer.run(&converge);

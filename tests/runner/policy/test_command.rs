@@ -20,8 +20,8 @@ fn plan(name: &str) -> String {
     fixture("plans").join(name).display().to_string()
 }
 
-fn rows(ended: &Ended) -> Vec<Value> {
-    assert_eq!(ended.code, 0, "{}", ended.stderr);
+fn rows(ended: &Ended, code: i32) -> Vec<Value> {
+    assert_eq!(ended.code, code, "{}", ended.stderr);
     json(ended.stdout.as_bytes()).as_array().unwrap().clone()
 }
 
@@ -35,7 +35,8 @@ fn plans_in_files_are_judged_without_a_datastore() {
     let update = plan("update_replace_delete.json");
     let files = ["--plan-json", &create, "--plan-json", &update, "--plan-json", "broken.json"];
     let ended = sandbox.run(&[&["policy", "test", "rules.yaml"][..], &files].concat());
-    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert_eq!(ended.code, 8, "{}", ended.stderr);
+    assert!(ended.stderr.contains("1 of 3 plans cannot be judged"), "{}", ended.stderr);
     let table = ended.stdout.replace(&fixture("plans").display().to_string(), "PLANS");
     let cells = table.lines().map(|line| line.split("  ").filter(|cell| !cell.is_empty()));
     let cells = cells.map(|cells| cells.map(str::trim).collect::<Vec<_>>().join("|"));
@@ -52,7 +53,7 @@ fn plans_in_files_are_judged_without_a_datastore() {
     assert!(ended.stderr.contains("the policy has the digest "), "{}", ended.stderr);
 
     let both = ["policy", "test", "rules.yaml", "no.rego", "--json", "--plan-json", &destroy];
-    let rows = rows(&sandbox.run(&both));
+    let rows = rows(&sandbox.run(&both), 0);
     assert_eq!((&rows[0]["verdict"], rows.len()), (&"denied".into(), 1));
     let reasons = rows[0]["reasons"].as_array().unwrap();
     assert!(reasons.contains(&"denied: no terraform_data.keep".into()), "{reasons:?}");
@@ -76,14 +77,14 @@ async fn the_newest_stored_plans_of_a_layer_are_judged() {
     let broken = StoredRun::new(&datastore, "default", "hello", "broken");
     broken.put_plan("json", 0, b"not json".to_vec()).await;
     let args = ["policy", "test", "limit.yaml", "--name", "hello", "--json"];
-    let verdicts = |args: &[&str]| {
-        let rows = rows(&sandbox.run_with(&datastore.url, args));
+    let verdicts = |args: &[&str], code: i32| {
+        let rows = rows(&sandbox.run_with(&datastore.url, args), code);
         let text = |row: &Value| {
             format!("{}: {}", row["plan"].as_str().unwrap(), row["verdict"].as_str().unwrap())
         };
         rows.iter().map(text).collect::<Vec<_>>()
     };
-    let mut all = verdicts(&args);
+    let mut all = verdicts(&args, 8);
     all.sort();
     assert_eq!(
         all,
@@ -96,13 +97,13 @@ async fn the_newest_stored_plans_of_a_layer_are_judged() {
         ]
         .map(|line| line.replace("needs approval", "needs_approval"))
     );
-    assert_eq!(verdicts(&[&args[..], &["--last", "2"]].concat()).len(), 2);
+    assert_eq!(verdicts(&[&args[..], &["--last", "2"]].concat(), 8).len(), 2);
     let no_changes = plan("no_changes.json");
-    let files = verdicts(&[&args[..], &["--plan-json", &no_changes]].concat());
+    let files = verdicts(&[&args[..], &["--plan-json", &no_changes]].concat(), 0);
     assert_eq!(files.len(), 1, "{files:?}");
     let ended =
         sandbox.run_with(&datastore.url, &["policy", "test", "limit.yaml", "--name", "other"]);
-    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert_eq!(ended.code, 8, "{}", ended.stderr);
     assert!(ended.stderr.contains("has no stored plans"), "{}", ended.stderr);
 }
 

@@ -48,7 +48,7 @@ pub enum PolicyCommand {
     #[command(after_help = "\
 The newest runs of the layer that stored a plan are judged, as `runner check` judges a new plan. What the ledgers of the layer \
 say is not read: a resource that is replaced because it is tainted needs an approval here. The exit code is 0 when all \
-plans were judged, whatever the verdicts are, and 8 if the policy is invalid.
+plans were judged, whatever the verdicts are, and 8 if the policy is invalid, a plan is unreadable, or there is none.
 
 Examples:
   runner policy test rules.yaml --datastore URL             the last 10 plans of the module in this directory

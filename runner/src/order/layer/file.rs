@@ -179,8 +179,33 @@ fn layers(path: &Path, text: &str) -> Result<Vec<Layer>, LayerError> {
         .map_err(malformed)?
         .into_iter()
         .filter(|document| document["kind"] == KIND)
-        .map(|document| crate::order::layer::parse(&document.to_string()).map_err(malformed))
+        .map(|document| {
+            let layer: Layer =
+                crate::order::layer::parse(&document.to_string()).map_err(malformed)?;
+            check_annotations(&layer).map_err(malformed)?;
+            Ok(layer)
+        })
         .collect()
+}
+
+/// The annotations of ours that a manifest may have.
+const ANNOTATIONS: [&str; 5] = [
+    "plancha/needs",
+    "plancha/var-from",
+    "plancha/file-from",
+    "plancha/required-outputs",
+    "plancha/metrics",
+];
+
+/// Refuses an unknown annotation of ours: a misspelled one would lose the order of layers without a word.
+fn check_annotations(layer: &Layer) -> Result<(), String> {
+    let names = layer.metadata.annotations.iter().flat_map(|annotations| annotations.keys());
+    let unknown = names
+        .filter(|name| name.starts_with("plancha/"))
+        .find(|name| !ANNOTATIONS.contains(&name.as_str()));
+    unknown.map_or(Ok(()), |name| {
+        Err(format!("the annotation `{name}` is unknown; there are {}", ANNOTATIONS.join(", ")))
+    })
 }
 
 /// Locks the file against other runners, and waits for those that have locked it.
@@ -345,6 +370,20 @@ mod tests {
         assert_eq!(again.layer().annotation("plan-commit"), None, "it was of another plan");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "a temporary file is left");
         fs::read_to_string(&path).unwrap()
+    }
+
+    #[test]
+    fn a_misspelled_annotation_is_an_error_and_one_of_others_is_not() {
+        let read = |annotation: &str| {
+            layers(
+                Path::new("x"),
+                &format!("kind: TerraformLayer\nmetadata: {{annotations: {{{annotation}: n2}}}}\n"),
+            )
+        };
+        assert_eq!(read("plancha/needs").unwrap().len(), 1);
+        assert_eq!(read("example.com/need").unwrap().len(), 1);
+        let error = read("plancha/need").unwrap_err().to_string();
+        assert!(error.contains("`plancha/need` is unknown"), "{error}");
     }
 
     #[test]
