@@ -22,7 +22,7 @@ mod variables;
 pub use actions::{
     ApplyArgs, CheckArgs, ConvergeArgs, DestroyArgs, HookArgs, InputArgs, LayersArgs, LeaseArgs,
     MigrateArgs, MonitoringArgs, PeriodicArgs, PlanArgs, PlanName, PolicyArgs, PolicyCommand,
-    PolicyTestArgs, RegoVersion, StartArgs, StateArgs, StateFileArgs, StatePlace,
+    PolicyOptions, PolicyTestArgs, RegoVersion, StartArgs, StateArgs, StateFileArgs, StatePlace,
 };
 pub use binding::{BindingArgs, SnapshotMode};
 pub use classify::ClassifyArgs;

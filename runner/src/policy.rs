@@ -52,15 +52,15 @@ impl Policy {
     /// Reads and compiles a policy. No file of it may be in the directory `source`, unless the flag says so.
     pub(crate) fn load(args: &PolicyArgs, source: Option<&Path>) -> Result<Self, PolicyError> {
         let outside_of = source.filter(|_| !args.policy_from_source);
-        let files = files::read(&args.policy, &args.policy_data, outside_of)?;
-        if files.rego.is_empty() && !args.policy_data.is_empty() {
+        let files = files::read(&args.policy, &args.options.policy_data, outside_of)?;
+        if files.rego.is_empty() && !args.options.policy_data.is_empty() {
             return Err(PolicyError::UnusedData);
         }
         let judge = judge(args, &files)?;
         let Files { rego, data, .. } = &files;
         let compiled = match rego.as_slice() {
             [] => None,
-            policy => Some(Rego::new(policy, data, args.rego_version)?),
+            policy => Some(Rego::new(policy, data, args.options.rego_version)?),
         };
         Ok(Self { sha256: digest(args, &files), judge, rego: compiled })
     }
@@ -114,7 +114,7 @@ fn add_messages<R: Read>(
 /// Compiles everything but Rego.
 fn judge(args: &PolicyArgs, files: &Files) -> Result<Judge, PolicyError> {
     let mut judge = Judge::default();
-    for text in &args.destructive_output {
+    for text in &args.options.destructive_output {
         let watched = text.parse::<Watched>();
         judge.watched.push(watched.map_err(|reason| PolicyError::Output(text.clone(), reason))?);
     }
@@ -147,14 +147,14 @@ fn digest(args: &PolicyArgs, files: &Files) -> Sha256 {
         files.iter().map(entry).collect::<Vec<_>>()
     };
     let Files { rules, rego, data } = files;
-    let rego_version = (!rego.is_empty()).then_some(args.rego_version == RegoVersion::V0);
+    let rego_version = (!rego.is_empty()).then_some(args.options.rego_version == RegoVersion::V0);
     let everything = json!({
         "default": DEFAULT_POLICY,
         "rules": list(rules),
         "rego": list(rego),
         "data": list(data),
         "rego_v0": rego_version,
-        "destructive_output": args.destructive_output,
+        "destructive_output": args.options.destructive_output,
     });
     Sha256::of(everything.to_string().as_bytes())
 }

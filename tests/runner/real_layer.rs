@@ -74,3 +74,17 @@ impl Layer {
         json(self.document("status.json").await.as_bytes())
     }
 }
+
+/// Layers, each a module below `code`. The third field of a layer is its annotation `plancha/metrics`.
+pub(crate) fn layers(layers: &[(&str, &str, &str)]) -> Sandbox {
+    let sandbox = Sandbox::new(RUNNER);
+    for (name, needs, metrics) in layers {
+        let manifest = format!(
+            "apiVersion: config.terraform.padok.cloud/v1alpha1\nkind: TerraformLayer\nmetadata:\n  name: {name}\n  annotations:\n    \
+             plancha/needs: \"{needs}\"\n    plancha/metrics: \"{metrics}\"\nspec:\n  path: {name}\n"
+        );
+        sandbox.write(&format!("layers/{name}.yaml"), &manifest);
+        sandbox.write(&format!("code/{name}/main.tf"), "resource \"terraform_data\" \"a\" {}\n");
+    }
+    sandbox
+}

@@ -25,7 +25,7 @@ pub use layers::LayersArgs;
 pub use migrate::MigrateArgs;
 pub use periodic::{MonitoringArgs, PeriodicArgs};
 pub use plan_name::PlanName;
-pub use policy::{PolicyArgs, PolicyCommand, PolicyTestArgs, RegoVersion};
+pub use policy::{PolicyArgs, PolicyCommand, PolicyOptions, PolicyTestArgs, RegoVersion};
 pub use start::StartArgs;
 pub use state::{StateArgs, StatePlace};
 pub use state_files::StateFileArgs;

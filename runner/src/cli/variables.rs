@@ -13,6 +13,14 @@ pub enum Variable {
     File(PathBuf),
 }
 
+impl Variable {
+    /// Whether it is a `--var` of this variable. What files set is not known here.
+    pub(crate) fn sets(&self, variable: &str) -> bool {
+        let Self::Value(text) = self else { return false };
+        text.split_once('=').is_some_and(|(name, _)| name.trim() == variable)
+    }
+}
+
 /// `--var` and `--var-file`, in the order of the command line.
 #[derive(Clone, Debug, Default)]
 pub struct VariableArgs(pub Vec<Variable>);

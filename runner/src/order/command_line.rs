@@ -238,6 +238,7 @@ fn inputs(
     if !action.takes_inputs() {
         inputs.list.clear();
     }
+    inputs.list.retain(|input| !options.variables.iter().any(|given| given.sets(&input.variable)));
     inputs.add_to(&mut options.variables);
     if args.datastore.datastore.is_some() {
         return Ok((inputs, options));

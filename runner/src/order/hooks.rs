@@ -42,7 +42,7 @@ fn find(path: &Path, source: Option<&Path>) -> Result<PathBuf, String> {
     }
     match source {
         Some(source) if real.starts_with(source) => Err(format!(
-            "{} is part of the source {}: whoever changes the code could change it; keep it in another place, or accept it \
+            "{} is part of the source {}: anyone who changes the code could change it; keep it in another place, or accept it \
              with --hooks-from-source",
             path.display(),
             source.display()

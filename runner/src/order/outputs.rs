@@ -72,7 +72,7 @@ pub(super) fn check_outputs(
     }
 }
 
-/// Whether annotations are written to the manifest. A check writes none, and a converge needs none: whoever repeats it does not
+/// Whether annotations are written to the manifest. A check writes none, and a converge needs none: its repetition does not
 /// read them.
 pub(super) fn annotates(action: &Action, layer: &LayerFile) -> bool {
     !action.is_judged() || !action.is_check() && !layer.is_read_only()

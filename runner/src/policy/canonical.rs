@@ -3,9 +3,9 @@
 
 use serde_json::{Map, Value};
 
-/// What stands for a sensitive value. A change of it does not show.
+/// Replaces a sensitive value. A change of it does not show.
 const SENSITIVE: &str = "(sensitive value)";
-/// What stands for a value that is known only after the apply.
+/// Replaces a value that is known only after the apply.
 const UNKNOWN: &str = "(known after apply)";
 
 /// The value without what its masks mark. A mask has the shape of the value, and `true` marks all below.

@@ -12,7 +12,7 @@ pub(crate) enum PolicyError {
     /// A file or directory of the policy, or of its data.
     #[error("the policy {} cannot be read", .0.display())]
     Read(PathBuf, #[source] io::Error),
-    #[error("the policy {path} is part of the source {source_dir}: whoever changes the code could change it", path = .path.display(), source_dir = .source_dir.display())]
+    #[error("the policy {path} is part of the source {source_dir}: anyone who changes the code could change it", path = .path.display(), source_dir = .source_dir.display())]
     InSource { path: PathBuf, source_dir: PathBuf },
     #[error("the policy {}: {reason}", .path.display())]
     File { path: PathBuf, reason: String },

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
+use crate::cli::PolicyOptions;
 use crate::policy::verdict::Kind;
 
 fn fixture(name: &str) -> PathBuf {
@@ -315,7 +316,10 @@ fn corrections_of_drift_are_told_from_other_changes() {
 fn watched_outputs_are_destructive_and_part_of_the_digest() {
     let args = |names: &[&str]| {
         let destructive_output = names.iter().map(|name| (*name).to_owned()).collect();
-        PolicyArgs { destructive_output, ..PolicyArgs::default() }
+        PolicyArgs {
+            options: PolicyOptions { destructive_output, ..PolicyOptions::default() },
+            ..PolicyArgs::default()
+        }
     };
     let of = |names: &[&str], plan| judge(&Policy::load(&args(names), None).unwrap(), plan);
     let verdict = of(&["cluster.version"], "output_only.json");

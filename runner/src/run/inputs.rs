@@ -1,7 +1,7 @@
 //! Outputs that layers hand on: what this one takes of others before its tool starts, and what others take of this one.
 //!
 //! [`values`] reads them, [`directory`] has them while the tool may need them, [`graph`] records who needs what, [`needs`] decides
-//! whether the layer may start, and [`dependants`] tells those that need it.
+//! whether the layer may start, and [`dependants`] marks those that need it.
 
 mod dependants;
 pub(crate) mod directory;

@@ -267,7 +267,7 @@ impl Tool<'_> {
         };
         args.extend((!color).then(|| "-no-color".into()));
         args.extend(options.iter().map(OsString::from));
-        // Nobody is there to answer a question.
+        // An unattended run cannot answer a question.
         let own = [("TF_IN_AUTOMATION", "1"), ("TF_INPUT", "0")];
         let mut env = own.map(|(name, value)| (name.to_owned(), value.into())).to_vec();
         if let Some(terragrunt) = self.terragrunt {

@@ -7,20 +7,7 @@ use std::ops::Deref;
 use support::{Ended, Sandbox, Started, eventually, on_path};
 
 use crate::RUNNER;
-
-/// Layers, each a module below `code`. The third field of a layer is its annotation `plancha/metrics`.
-fn layers(layers: &[(&str, &str, &str)]) -> Sandbox {
-    let sandbox = Sandbox::new(RUNNER);
-    for (name, needs, metrics) in layers {
-        let manifest = format!(
-            "apiVersion: config.terraform.padok.cloud/v1alpha1\nkind: TerraformLayer\nmetadata:\n  name: {name}\n  annotations:\n    \
-             plancha/needs: \"{needs}\"\n    plancha/metrics: \"{metrics}\"\nspec:\n  path: {name}\n"
-        );
-        sandbox.write(&format!("layers/{name}.yaml"), &manifest);
-        sandbox.write(&format!("code/{name}/main.tf"), "resource \"terraform_data\" \"a\" {}\n");
-    }
-    sandbox
-}
+use crate::real_layer::layers;
 
 /// A runner that goes on until a signal, or until its test has failed.
 pub(super) struct Rounds(pub(super) Option<Started>);

@@ -60,6 +60,10 @@ async fn l7_a_layer_is_destroyed_after_those_that_need_it_and_disappears() {
     let ended = pair.run(&["destroy", "layers/helm.yaml", "--auto-approve"]);
     assert_eq!(ended.code, 12, "it has lost what it needs: {}", ended.stderr);
     assert!(pair.state("helm").contains("terraform_data"));
+    // What it takes can be given by hand.
+    let values = ["--var", "nodes=2", "--var", "kubeconfig_path=/dev/null", "--auto-approve"];
+    let (ended, _) = pair.run_one("helm", &[&["destroy"][..], &values].concat());
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,20 +2,10 @@
 
 use support::{Ended, Sandbox};
 
-use crate::RUNNER;
-
 /// Layers with their needs, each a module below `code`.
 fn layers(layers: &[(&str, &str)]) -> Sandbox {
-    let sandbox = Sandbox::new(RUNNER);
-    for (name, needs) in layers {
-        let manifest = format!(
-            "apiVersion: config.terraform.padok.cloud/v1alpha1\nkind: TerraformLayer\nmetadata:\n  name: {name}\n  annotations:\n    \
-             plancha/needs: \"{needs}\"\nspec:\n  path: {name}\n"
-        );
-        sandbox.write(&format!("layers/{name}.yaml"), &manifest);
-        sandbox.write(&format!("code/{name}/main.tf"), "resource \"terraform_data\" \"a\" {}\n");
-    }
-    sandbox
+    let all = layers.iter().map(|(name, needs)| (*name, *needs, "")).collect::<Vec<_>>();
+    crate::real_layer::layers(&all)
 }
 
 fn run(sandbox: &Sandbox, args: &[&str]) -> Ended {

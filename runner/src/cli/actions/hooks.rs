@@ -17,7 +17,7 @@ pub struct HookArgs {
     /// of the source
     #[arg(long, env = "PLANCHA_AFTER_APPLY", value_name = "PROGRAM")]
     pub after_apply: Option<PathBuf>,
-    /// Accept hooks inside of the source, which whoever changes the code can change as well
+    /// Accept hooks inside of the source, which anyone who changes the code can change as well
     #[arg(long, env = "PLANCHA_HOOKS_FROM_SOURCE", value_parser = BoolishValueParser::new())]
     pub hooks_from_source: bool,
 }

@@ -16,9 +16,18 @@ pub struct PolicyArgs {
     /// is deleted, replaced or forgotten]
     #[arg(long, env = "PLANCHA_CONVERGE_POLICY", value_name = "FILE|DIR", value_delimiter = ',')]
     pub policy: Vec<PathBuf>,
-    /// Accept a policy that is part of the source, which whoever changes the code can change as well
+    /// Accept a policy that is part of the source, which anyone who changes the code can change as well
     #[arg(long)]
     pub policy_from_source: bool,
+    /// What belongs to it.
+    #[command(flatten)]
+    pub options: PolicyOptions,
+}
+
+/// What belongs to a policy, beside its files.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Policy")]
+pub struct PolicyOptions {
     /// Documents for the Rego policy, as `data`: a file (.json, .yaml, .yml), or a directory. Can be repeated
     #[arg(long, value_name = "FILE|DIR")]
     pub policy_data: Vec<PathBuf>,
@@ -73,15 +82,9 @@ pub struct PolicyTestArgs {
     /// Print a JSON list
     #[arg(long)]
     pub json: bool,
-    /// Documents for the Rego policy, as `data`: a file (.json, .yaml, .yml), or a directory. Can be repeated
-    #[arg(long, value_name = "FILE|DIR")]
-    pub policy_data: Vec<PathBuf>,
-    /// Version of the Rego language
-    #[arg(long, value_name = "VERSION", default_value = "v1")]
-    pub rego_version: RegoVersion,
-    /// Refuse a change of this output, or of the part of its value that PATH names. Can be repeated
-    #[arg(long, value_name = "NAME[.PATH]")]
-    pub destructive_output: Vec<String>,
+    /// What belongs to the policy.
+    #[command(flatten)]
+    pub options: PolicyOptions,
     /// How to find and print the plans.
     #[command(flatten)]
     pub common: ShowCommon,
@@ -93,9 +96,7 @@ impl PolicyTestArgs {
         PolicyArgs {
             policy: self.policy.clone(),
             policy_from_source: true,
-            policy_data: self.policy_data.clone(),
-            rego_version: self.rego_version,
-            destructive_output: self.destructive_output.clone(),
+            options: self.options.clone(),
         }
     }
 }

@@ -104,7 +104,7 @@ impl LayerFile {
         Self { is_annotated: false, ..self }
     }
 
-    /// Whether nobody can write it, as in a mounted ConfigMap, or this user cannot.
+    /// Whether it cannot be written: it is on a read-only file system, as in a mounted ConfigMap, or belongs to another user.
     pub(crate) fn is_read_only(&self) -> bool {
         use io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
         matches!(self.check_writable(), Err(LayerError::Io(error)) if matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem))

@@ -44,7 +44,7 @@ fn a_policy_inside_the_source_is_refused() {
     fs::write(source.path().join("data.json"), "{}").unwrap();
     fs::write(dir.path().join("a.rego"), "package main\ndeny contains \"x\" if false").unwrap();
     args.policy = vec![dir.path().join("a.rego")];
-    args.policy_data = vec![source.path().join("data.json")];
+    args.options.policy_data = vec![source.path().join("data.json")];
     let error = Policy::load(&args, Some(source.path())).map(drop).unwrap_err();
     assert!(matches!(error, PolicyError::InSource { .. }), "{error}");
 }
@@ -64,7 +64,7 @@ fn files_of_a_policy_must_be_what_they_seem() {
     nix::unistd::mkfifo(&dir.path().join("pipe.yaml"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     assert!(of(dir.path().join("pipe.yaml")).contains("not a regular file"));
     let (_dir, mut args) = policy_of(&[("rules.yaml", "max_changes: 1")]);
-    args.policy_data = vec!["data.json".into()];
+    args.options.policy_data = vec!["data.json".into()];
     assert!(matches!(
         Policy::load(&args, None),
         Err(PolicyError::Read(..) | PolicyError::UnusedData)
@@ -107,9 +107,9 @@ fn the_digest_of_a_policy_is_that_of_everything_that_decides() {
     let mut all = vec![one, by_default().sha256()];
     all.push(digest(&[("a.rego", "package main\ndeny contains \"y\" if false")], none));
     all.push(digest(&[rego, ("a.yaml", "max_changes: 1")], none));
-    all.push(digest(&[rego], |args| args.destructive_output = vec!["o".to_owned()]));
+    all.push(digest(&[rego], |args| args.options.destructive_output = vec!["o".to_owned()]));
     all.push(digest(&[("a.rego", "package main\ndeny[\"x\"] { false }")], |args| {
-        args.rego_version = RegoVersion::V0;
+        args.options.rego_version = RegoVersion::V0;
     }));
     all.push(digest(&[rego, ("a.yaml", "max_changes: 1"), ("b.yaml", "max_changes: 1")], none));
     let count = all.len();

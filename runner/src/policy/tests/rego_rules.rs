@@ -105,7 +105,7 @@ fn functions_of_other_packages_and_data_are_found() {
     fs::create_dir(data.path().join("net")).unwrap();
     fs::write(data.path().join("limit.yaml"), "limit: 5\n").unwrap();
     fs::write(data.path().join("net/x.json"), r#"{"name": "from data"}"#).unwrap();
-    args.policy_data = vec![data.path().to_owned()];
+    args.options.policy_data = vec![data.path().to_owned()];
     let verdict = judge(&Policy::load(&args, None).unwrap(), "no_changes.json");
     assert_eq!(verdict.denials, ["from data"]);
     fs::write(data.path().join("bad.yml"), "- 1\n").unwrap();
@@ -123,7 +123,7 @@ fn sensitive_values_are_nowhere_in_a_verdict() {
         "package main\ndeny contains msg if { msg := sprintf(\"password %s\", [input.variables.password.value]) }\n\
          warn contains sprintf(\"%v\", [r.change.before]) if { some r in input.resource_changes }",
     )]);
-    args.destructive_output = vec!["password".to_owned()];
+    args.options.destructive_output = vec!["password".to_owned()];
     let policy = Policy::load(&args, None).unwrap();
     for name in ["destroy.json", "update_replace_delete.json", "create.json"] {
         assert!(fs::read_to_string(fixture(name)).unwrap().contains(SECRET));

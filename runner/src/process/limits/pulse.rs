@@ -42,7 +42,7 @@ pub(in crate::process) fn beat() {
 
 /// The same, at this time.
 pub(super) fn beat_at(at: Instant) {
-    // Without a pulse nobody watches.
+    // Without a pulse there is nothing to watch.
     let _unwatched = CURRENT.try_with(|pulse| pulse.beat_at(at));
 }
 

@@ -87,7 +87,7 @@ fn top(inputs: &Inputs) -> &Path {
     above.unwrap_or(&inputs.base)
 }
 
-/// Creates the directories, which nobody else may enter.
+/// Creates the directories, which only this user may enter.
 fn make_private(inputs: &Inputs) -> io::Result<()> {
     let mut builder = std::fs::DirBuilder::new();
     builder.mode(0o700).recursive(true).create(&inputs.dir)?;
