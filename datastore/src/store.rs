@@ -28,6 +28,9 @@ pub use crate::store::admin::verify::Verdict;
 pub use crate::store::approvals::ApprovalError;
 pub(crate) use crate::store::approvals::Asker;
 pub use crate::store::attempts::claims::{CLAIMS, Claim};
+pub use crate::store::attempts::live::append::{Append, AppendError, Appended, MAX_APPEND};
+pub(crate) use crate::store::attempts::live::follow::{Follower, Waited};
+pub use crate::store::attempts::live::merge::live_attempt;
 pub use crate::store::backend::cloud::bucket::Cloud;
 pub use crate::store::backend::cloud::provider::Provider;
 pub use crate::store::backend::cloud::variables::Variables;
@@ -40,7 +43,7 @@ pub use crate::store::documents::ReadStatus;
 pub use crate::store::error::{BoxError, StoreError};
 pub use crate::store::handle::Store;
 pub use crate::store::key::{
-    APPLIED, APPROVALS, ApprovalKey, ApprovalPart, DOCUMENTS, INDEX, Key, is_own,
+    APPLIED, APPROVALS, ApprovalKey, ApprovalPart, DOCUMENTS, INDEX, Key, LIVE, LivePart, is_own,
 };
 pub use crate::store::object::{ByteStream, Meta, Object};
 pub use crate::store::probe::ability::Ability;

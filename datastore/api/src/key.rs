@@ -154,6 +154,19 @@ pub struct AttemptFiles {
     pub attempt: Attempt,
     /// Its files, sorted by name. An attempt that is only claimed has none.
     pub artifacts: Vec<FileInfo>,
+    /// Whether its log still grows; none if it is complete, or there is none.
+    #[serde(default)]
+    pub live: Option<Live>,
+}
+
+/// A log that is not complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Live {
+    /// Its runner works.
+    Running,
+    /// Its runner was not heard of for a minute.
+    Lost,
 }
 
 /// A stored file, as a listing shows it.

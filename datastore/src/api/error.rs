@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::api::route::{Route, is_like_state};
 use crate::observe::context::RequestContext;
 use crate::observe::refusal::Refusal;
-use crate::store::{ApprovalError, StateError, StoreError, reason};
+use crate::store::{AppendError, ApprovalError, MAX_APPEND, StateError, StoreError, reason};
 use crate::transport::admission::Busy;
 use crate::transport::upload_body::{TooLarge, TooSlow};
 
@@ -83,6 +83,10 @@ pub(crate) enum Cause {
     State(StateError),
     #[error(transparent)]
     Approval(ApprovalError),
+    #[error(transparent)]
+    Append(AppendError),
+    #[error("an append may have at most {} bytes: send them in several", MAX_APPEND)]
+    LargeAppend,
 }
 
 impl Route {
@@ -117,6 +121,10 @@ impl ApiError {
             Cause::NotReady(_) => StatusCode::SERVICE_UNAVAILABLE,
             Cause::Body(_) => StatusCode::BAD_REQUEST,
             Cause::State(error) => state_status(error),
+            Cause::Append(AppendError::Offset { .. }) => StatusCode::CONFLICT,
+            Cause::Append(AppendError::TooLarge(_)) => StatusCode::PAYLOAD_TOO_LARGE,
+            Cause::Append(AppendError::Store(_)) => StatusCode::INTERNAL_SERVER_ERROR,
+            Cause::LargeAppend => StatusCode::PAYLOAD_TOO_LARGE,
             Cause::Approval(ApprovalError::Unknown) => StatusCode::NOT_FOUND,
             Cause::Approval(ApprovalError::OtherSet(_) | ApprovalError::Used(_)) => {
                 StatusCode::CONFLICT
@@ -207,6 +215,9 @@ impl ApiError {
     }
 }
 
+/// How many bytes of a live log are stored.
+pub(crate) const UPLOAD_OFFSET: HeaderName = HeaderName::from_static("upload-offset");
+
 /// Marks an answer whose object has changed in the storage: a retry cannot succeed.
 const DAMAGED: HeaderName = HeaderName::from_static("plancha-damaged");
 
@@ -235,6 +246,9 @@ impl IntoResponse for ApiError {
         let headers = response.headers_mut();
         if let Cause::Range { size } = self.cause {
             headers.insert(CONTENT_RANGE, value(&format!("bytes */{size}")));
+        }
+        if let Cause::Append(AppendError::Offset { end, .. }) = self.cause {
+            headers.insert(UPLOAD_OFFSET, end.into());
         }
         if status == StatusCode::METHOD_NOT_ALLOWED {
             headers.insert(ALLOW, HeaderValue::from_static(STATE_METHODS));
@@ -271,7 +285,9 @@ impl Cause {
             Self::Host(_) => Refusal::Host,
             Self::Head => Refusal::HeadSize,
             Self::NotReady(_) => Refusal::StorageNotReady,
-            Self::TooLarge(_) => Refusal::Size,
+            Self::TooLarge(_) | Self::LargeAppend | Self::Append(AppendError::TooLarge(_)) => {
+                Refusal::Size
+            }
             Self::Store(StoreError::Upload(error)) if error.is::<TooLarge>() => Refusal::Size,
             Self::Store(StoreError::Upload(error)) if error.is::<TooSlow>() => Refusal::TooSlow,
             Self::Store(StoreError::Full(_)) => Refusal::StorageFull,
@@ -304,6 +320,15 @@ fn state_status(error: &StateError) -> StatusCode {
         | StateError::Contention
         | StateError::NoMemory { .. } => StatusCode::SERVICE_UNAVAILABLE,
         StateError::Damaged(_) | StateError::Store(_) => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+impl From<AppendError> for Cause {
+    fn from(error: AppendError) -> Self {
+        match error {
+            AppendError::Store(error) => Self::Store(error),
+            error => Self::Append(error),
+        }
     }
 }
 

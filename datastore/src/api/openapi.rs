@@ -27,7 +27,7 @@ use crate::api::error::{ApiError, wrong_state_method};
 use crate::api::openapi::example::Example;
 use crate::api::params::{FromParams, ParamSpec, Params, Query};
 use crate::api::route::{Route, STATE_IN_WORKSPACE};
-use crate::api::transfer::{ReadRequest, Upload};
+use crate::api::transfer::{AppendBody, ReadRequest, Upload};
 
 /// Routes with the state `S`, and their descriptions.
 pub(crate) struct Api<S> {
@@ -232,8 +232,11 @@ impl<T> DescribeRequest for Extension<T> {
 impl DescribeRequest for HeaderMap {
     fn describe(operation: &mut Operation) {
         operation.header("If-None-Match", "Entity tags; 304 if one of them matches.");
+        operation.header("Accept", "`text/event-stream`: a followed log comes as events.");
+        operation.header("Last-Event-ID", "The offset of the next byte of a followed log.");
         operation.answer("304", "The entity tag matches `If-None-Match`.");
         operation.answer("404", "The object does not exist.");
+        operation.answer("416", "The log has fewer bytes than `offset`.");
     }
 }
 
@@ -296,6 +299,18 @@ impl DescribeRequest for Upload {
         operation.answers.insert("200".to_owned(), answer);
         operation.answer("412", "Other content is already stored.");
         operation.answer("413", "The body is larger than the limit of its kind.");
+        operation.answer("507", "The storage is full.");
+    }
+}
+
+impl DescribeRequest for AppendBody {
+    fn describe(operation: &mut Operation) {
+        operation.header(
+            "Repr-Digest",
+            "The SHA-256 digest of the body (RFC 9530); 400 if the body does not match it.",
+        );
+        operation.body = Some(json!({ "content": bytes() }));
+        operation.answer("413", "The body has more than 4 MiB, or the log would be too large.");
         operation.answer("507", "The storage is full.");
     }
 }

@@ -45,6 +45,9 @@ pub(crate) struct ParamSpec {
     pub(crate) type_name: &'static str,
 }
 
+/// `true`, or nothing.
+struct Flag;
+
 /// Values that are passed to [`FromParams::from_params`] while its parameters are recorded. Parsing must succeed there to
 /// reach the next parameter, so every type of a parameter must parse one of these.
 const EXAMPLES: [&str; 7] = [
@@ -107,11 +110,25 @@ impl<'a> Params<'a> {
         self.optional(parameter)?.ok_or(Cause::Missing(parameter))
     }
 
+    /// Whether a parameter is `true`. It has no other value.
+    pub(crate) fn flag(&self, parameter: &'static str) -> Result<bool, Cause> {
+        Ok(self.optional::<Flag>(parameter)?.is_some())
+    }
+
     /// Records the parameter and returns an example, if parameters are recorded.
     fn record<T: FromStr>(&self, name: &'static str, required: bool) -> Option<T> {
         let mut recorded = self.recorded.as_ref()?.borrow_mut();
         recorded.push(ParamSpec { name, required, type_name: type_name::<T>() });
         EXAMPLES.iter().find_map(|example| example.parse().ok())
+    }
+}
+
+impl FromStr for Flag {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        // Routes are described with the example `1`.
+        if matches!(text, "true" | "1") { Ok(Self) } else { Err("is not `true`") }
     }
 }
 

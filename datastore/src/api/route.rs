@@ -14,6 +14,7 @@ pub(crate) enum Route {
     PutPlan,
     GetLogs,
     PutLogs,
+    AppendLogs,
     GetBundle,
     PutBundle,
     GetArtifact,
@@ -64,11 +65,12 @@ pub(crate) const STATE_IN_WORKSPACE: &str = "/api/state/{namespace}/{layer}/{wor
 
 impl Route {
     /// All but `Unknown`. The first route of a path also represents methods that the path does not accept.
-    pub(crate) const ALL: [Self; 42] = [
+    pub(crate) const ALL: [Self; 43] = [
         Self::GetPlan,
         Self::PutPlan,
         Self::GetLogs,
         Self::PutLogs,
+        Self::AppendLogs,
         Self::GetBundle,
         Self::PutBundle,
         Self::GetArtifact,
@@ -164,7 +166,7 @@ impl Route {
     pub(crate) fn path(self) -> &'static str {
         match self {
             Self::GetPlan | Self::PutPlan => "/api/plans",
-            Self::GetLogs | Self::PutLogs => "/api/logs",
+            Self::GetLogs | Self::PutLogs | Self::AppendLogs => "/api/logs",
             Self::GetBundle | Self::PutBundle => "/api/repository/revision/bundle",
             Self::GetArtifact | Self::PutArtifact => "/api/artifacts",
             Self::Attempts | Self::ClaimAttempt => "/api/attempts",
@@ -208,7 +210,8 @@ impl Route {
             | Self::RenewLease
             | Self::PutDocument
             | Self::PutTool => Method::PUT,
-            Self::ClaimAttempt
+            Self::AppendLogs
+            | Self::ClaimAttempt
             | Self::Encrypt
             | Self::PostState
             | Self::RestoreState
@@ -228,7 +231,7 @@ impl Route {
     pub(crate) fn is_upload(self) -> bool {
         match self {
             Self::RenewLease | Self::PutTool => false,
-            Self::PostState => true,
+            Self::PostState | Self::AppendLogs => true,
             _ => self.method() == Method::PUT,
         }
     }
@@ -279,7 +282,7 @@ impl Route {
                     PlanFormat::Short => Kind::Short,
                 }
             }
-            Self::GetLogs | Self::PutLogs => Kind::Log,
+            Self::GetLogs | Self::PutLogs | Self::AppendLogs => Kind::Log,
             Self::GetBundle | Self::PutBundle => Kind::Bundle,
             Self::GetArtifact | Self::PutArtifact => {
                 let name = query.text("name").and_then(|name| name.parse().ok());

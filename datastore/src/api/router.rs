@@ -86,7 +86,7 @@ extract! {
 /// Every route below `/api`, with the summary for its description. The handler of a GET also handles HEAD.
 fn api() -> Api<Shared> {
     use Route::{
-        Attempts, ClaimAttempt, DeleteState, Encrypt, GetApplied, GetArtifact, GetBundle, GetLease,
+        AppendLogs, Attempts, ClaimAttempt, DeleteState, Encrypt, GetApplied, GetArtifact, GetBundle, GetLease,
         GetLogs, GetPlan, GetState, GetTool, PostState, PutApplied, PutArtifact, PutBundle,
         PutLogs, PutPlan, PutSnapshot, PutTool, ReleaseLease, RemoveLock, RenewLease, RestoreState,
         Runs, States, TakeLease, UndeleteState,
@@ -100,6 +100,7 @@ fn api() -> Api<Shared> {
             "The log of a run, as an array of lines; without `attempt` the latest",
         )
         .route(PutLogs, logs::put, "Store the log of a run")
+        .route(AppendLogs, logs::append::append, "Append to the log of a run that works")
         .route(GetBundle, bundles::get, "The git bundle of a commit")
         .route(PutBundle, bundles::put, "Store the git bundle of a commit")
         .route(

@@ -15,13 +15,14 @@ use axum::http::header::{
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
+use bytes::{Bytes, BytesMut};
 use datastore_api::{Sha256, chain};
 use futures::TryStreamExt as _;
 
 use crate::api::error::{Cause, value};
 use crate::kind::Kind;
 use crate::observe::context::RequestContext;
-use crate::store::{ByteStream, Key, Meta, PutConditions, Store, StoreError};
+use crate::store::{ByteStream, Key, MAX_APPEND, Meta, PutConditions, Store, StoreError};
 use crate::transport::admission::Admitted;
 use crate::transport::limits::Limits;
 use crate::transport::upload_body::{self, Pieces};
@@ -46,6 +47,39 @@ pub(crate) struct Upload {
     limits: Limits,
     admitted: Option<Admitted>,
     context: Option<RequestContext>,
+}
+
+/// The headers and the body of an append.
+pub(crate) struct AppendBody(pub(crate) Upload);
+
+impl AppendBody {
+    /// All its bytes.
+    pub(crate) async fn bytes(self) -> Result<Bytes, Cause> {
+        let conditions = conditions(&self.0.headers)?;
+        if conditions.create {
+            return Err(Cause::Header("`If-None-Match`"));
+        }
+        let length = self.0.headers.get(CONTENT_LENGTH);
+        let length = length.and_then(|text| text.to_str().ok()?.parse::<usize>().ok());
+        if length.is_some_and(|length| length > MAX_APPEND) {
+            return Err(Cause::LargeAppend);
+        }
+        let (_, mut pieces) = self.0.limited(Kind::Log)?;
+        let mut bytes = BytesMut::with_capacity(length.unwrap_or_default());
+        while let Some(piece) = pieces.try_next().await.map_err(StoreError::Upload)? {
+            if bytes.len() + piece.len() > MAX_APPEND {
+                return Err(Cause::LargeAppend);
+            }
+            bytes.extend_from_slice(&piece);
+        }
+        let received = Sha256::of(&bytes);
+        match conditions.sha256 {
+            Some(announced) if announced != received => {
+                Err(StoreError::Digest { announced, received }.into())
+            }
+            _ => Ok(bytes.freeze()),
+        }
+    }
 }
 
 impl ReadRequest {
@@ -309,6 +343,17 @@ where
         let (admitted, context) = (parts.extensions.remove(), parts.extensions.remove());
         let limits = Limits::from_ref(state);
         Ok(Self { headers: parts.headers, body, limits, admitted, context })
+    }
+}
+
+impl<S: Sync> FromRequest<S> for AppendBody
+where
+    Limits: FromRef<S>,
+{
+    type Rejection = Infallible;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Infallible> {
+        Upload::from_request(request, state).await.map(Self)
     }
 }
 

@@ -231,7 +231,9 @@ impl Policy {
 impl Rule {
     pub(super) fn allows(&self, access: Access) -> bool {
         let kinds = self.kinds.as_deref();
-        self.verbs.contains(&access.verb)
+        // Who may store a log as a whole may also append to it.
+        let appends = access.verb == Verb::Append && self.verbs.contains(&Verb::Write);
+        (self.verbs.contains(&access.verb) || appends)
             && self.namespaces.iter().any(|glob| glob.matches(access.namespace.as_ref()))
             && match kinds {
                 // Rules that were written before states and outputs were kept here must not include them.

@@ -3,6 +3,7 @@
 mod approvals;
 mod claims;
 mod context;
+mod live;
 pub mod select;
 mod states;
 pub(crate) mod sweep;

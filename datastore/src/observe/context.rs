@@ -37,6 +37,7 @@ struct Record {
     is_audited: AtomicBool,
     is_foreign: AtomicBool,
     is_broken: AtomicBool,
+    is_resumed: AtomicBool,
     drain_timeout: Option<DrainTimeout>,
 }
 
@@ -76,6 +77,7 @@ impl RequestContext {
             is_audited: AtomicBool::default(),
             is_foreign: AtomicBool::default(),
             is_broken: AtomicBool::default(),
+            is_resumed: AtomicBool::default(),
             drain_timeout: request.extensions().get().cloned(),
         }))
     }
@@ -152,7 +154,13 @@ impl RequestContext {
 
     /// Whether the answer was broken off, or the stored bytes have changed.
     pub(crate) fn is_broken(&self) -> bool {
-        self.0.is_broken.load(Ordering::Relaxed)
+        let is = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
+        is(&self.0.is_broken) && !is(&self.0.is_resumed)
+    }
+
+    /// Its answer may break off without a failure: its reader then resumes it.
+    pub(crate) fn set_resumed(&self) {
+        self.0.is_resumed.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn set_broken(&self) {

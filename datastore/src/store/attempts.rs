@@ -1,6 +1,7 @@
 //! The attempts of a run, found by listing its files and its claims.
 
 pub(crate) mod claims;
+pub(crate) mod live;
 
 use std::collections::BTreeMap;
 
@@ -9,31 +10,69 @@ use datastore_api::{Attempt, File, RunKey};
 use futures::StreamExt as _;
 use object_store::ObjectMeta;
 
+use crate::store::attempts::live::ledger::LEDGER;
+use crate::store::attempts::live::view::View;
 use crate::store::error::{StoreError, backend_error};
 use crate::store::handle::Store;
 use crate::store::key::{Key, parse, run_prefix};
 use crate::store::object::timestamp;
 
 impl Store {
-    /// Every attempt of a run that has files or is claimed, oldest first.
+    /// Every attempt of a run that has files or a live log, or is claimed, oldest first.
     pub async fn attempts(&self, run: &RunKey) -> Result<Attempts, StoreError> {
-        let mut attempts = BTreeMap::<Attempt, Vec<FileInfo>>::new();
-        let (files, claimed) = tokio::try_join!(self.files(run), self.claimed(run))?;
-        attempts.extend(claimed.into_iter().map(|attempt| (attempt, Vec::new())));
-        for (attempt, name, meta) in files {
-            let files = attempts.entry(attempt).or_default();
-            files.push(FileInfo { name, size: meta.size, modified: timestamp(&meta).to_string() });
+        // What is live first: it becomes a file, and must not be missed in between.
+        let (live, claimed) = tokio::try_join!(self.live_views(run), self.claimed(run))?;
+        let empty = |attempt| AttemptFiles { attempt, artifacts: Vec::new(), live: None };
+        let claimed = claimed.into_iter().map(|attempt| (attempt, empty(attempt)));
+        let mut attempts = BTreeMap::<Attempt, AttemptFiles>::from_iter(claimed);
+        for (attempt, name, meta) in self.files(run).await? {
+            let info = FileInfo { name, size: meta.size, modified: timestamp(&meta).to_string() };
+            let files = attempts.entry(attempt).or_insert_with(|| empty(attempt));
+            files.artifacts.push(info);
         }
-        let attempts = attempts.into_iter().map(|(attempt, mut artifacts)| {
-            artifacts.sort_by(|a, b| a.name.cmp(&b.name));
-            AttemptFiles { attempt, artifacts }
-        });
-        Ok(Attempts { attempts: attempts.collect() })
+        for (attempt, view) in live {
+            let files = attempts.entry(attempt).or_insert_with(|| empty(attempt));
+            self.add_live(files, &view);
+        }
+        for files in attempts.values_mut() {
+            files.artifacts.sort_by(|a, b| a.name.cmp(&b.name));
+        }
+        Ok(Attempts { attempts: attempts.into_values().collect() })
     }
 
-    /// The greatest attempt of a run that has files.
+    /// Adds a live log and a ledger beside it, unless they are files of the attempt already.
+    fn add_live(&self, files: &mut AttemptFiles, view: &View) {
+        let has = |files: &AttemptFiles, name| files.artifacts.iter().any(|file| file.name == name);
+        if let Some(newest) = view.newest()
+            && !has(files, File::Log.name())
+        {
+            let (name, modified) = (File::Log.name().to_owned(), newest.to_string());
+            files.artifacts.push(FileInfo { name, size: view.size(), modified });
+            files.live = view.state(self.live_clock());
+        }
+        if let Some(ledger) = &view.ledger
+            && !has(files, LEDGER)
+        {
+            let (size, modified) = (ledger.size, ledger.modified.to_string());
+            files.artifacts.push(FileInfo { name: LEDGER.to_owned(), size, modified });
+        }
+    }
+
+    /// The greatest attempt of a run that has files. If none has, the greatest one that has a live log.
     pub async fn latest_attempt(&self, run: &RunKey) -> Result<Option<Attempt>, StoreError> {
-        Ok(self.files(run).await?.into_iter().map(|(attempt, ..)| attempt).max())
+        match self.files(run).await?.into_iter().map(|(attempt, ..)| attempt).max() {
+            None => Ok(self.live_views(run).await?.into_keys().max()),
+            latest => Ok(latest),
+        }
+    }
+
+    /// The greatest attempt of a run that has files or a live log.
+    pub(crate) async fn newest_attempt(
+        &self,
+        run: &RunKey,
+    ) -> Result<Option<Attempt>, StoreError> {
+        let (files, live) = tokio::try_join!(self.files(run), self.live_views(run))?;
+        Ok(files.into_iter().map(|(attempt, ..)| attempt).chain(live.into_keys()).max())
     }
 
     /// The key of a file to read. Without an attempt it is a file of the latest attempt, and of no other.

@@ -13,6 +13,7 @@ use object_store::memory::InMemory;
 use object_store::path::Path;
 use tokio_util::task::TaskTracker;
 
+use crate::store::attempts::live::logs::LiveLogs;
 use crate::store::backend::cloud::abandoned::Abandoned;
 use crate::store::backend::cloud::bucket::Credentials;
 use crate::store::backend::directory::disk::Disk;
@@ -55,6 +56,8 @@ pub struct Inner {
     pub(in crate::store) states: StateSettings,
     /// Held while this process serves the states of a directory.
     pub(in crate::store) directory_lock: DirectoryLock,
+    /// The logs that are written or followed here.
+    pub(in crate::store) live: LiveLogs,
 }
 
 impl Store {
@@ -154,6 +157,7 @@ impl Inner {
             memory: Memory::unlimited(),
             states: StateSettings::default(),
             directory_lock: DirectoryLock::default(),
+            live: LiveLogs::default(),
         }
     }
 }

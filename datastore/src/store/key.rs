@@ -2,6 +2,7 @@
 //!
 //! The first two forms are Burrito's, byte for byte. Everything below `.plancha/` is the datastore's own.
 
+pub(in crate::store) mod live;
 pub(in crate::store) mod locks;
 
 use std::hash::{BuildHasher as _, RandomState};
@@ -15,6 +16,7 @@ use object_store::path::Path;
 
 use crate::kind::Kind;
 use crate::store::error::StoreError;
+pub use crate::store::key::live::{LIVE, LivePart};
 
 /// One stored object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +33,8 @@ pub enum Key {
     Document(DocumentKey),
     /// One half of an approval: its offer, or its use.
     Approval(ApprovalKey, ApprovalPart),
+    /// A part of an attempt that has not ended.
+    Live(RunKey, Attempt, LivePart),
 }
 
 /// An approval: one offer for a set of destructive changes of a layer.
@@ -100,6 +104,8 @@ impl Key {
             Self::Applied(_) | Self::Approval(..) => Kind::Artifact,
             Self::Document(document) => Kind::of_document(&document.name),
             Self::State(..) => Kind::State,
+            Self::Live(_, _, LivePart::Ledger) => Kind::Artifact,
+            Self::Live(_, _, LivePart::Piece(_) | LivePart::Merged(..)) => Kind::Log,
         }
     }
 
@@ -147,6 +153,7 @@ impl Key {
                 Self::Document(DocumentKey { namespace, layer, name: document.parse().ok()? })
             }
             ".plancha" if namespace == "approvals" => parse_approval(name, rest)?,
+            ".plancha" if namespace == "live" => parse_live(name, rest)?,
             _ => return None,
         };
         // Only the canonical form is a key.
@@ -177,6 +184,7 @@ impl Key {
             Self::Approval(ApprovalKey { namespace, layer, set, generation }, part) => {
                 format!("{APPROVALS}{namespace}/{layer}/{set}/{generation}/{}", part.name())
             }
+            Self::Live(run, attempt, part) => format!("{}{part}", live_prefix(run, *attempt)),
         };
         if text.len() > MAX_KEY {
             return Err(StoreError::KeyTooLong { key: text, max: MAX_KEY });
@@ -199,6 +207,15 @@ fn parse_approval(namespace: &str, rest: &str) -> Option<Key> {
     parts.next().is_none().then_some(Key::Approval(key, part))
 }
 
+/// `<layer>/<run>/<attempt>/<part>`
+fn parse_live(namespace: &str, rest: &str) -> Option<Key> {
+    let mut parts = rest.split('/');
+    let (layer, run) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    let run = RunKey { namespace: namespace.parse().ok()?, layer, run };
+    let (attempt, part) = (parts.next()?.parse().ok()?, LivePart::parse(parts.next()?)?);
+    parts.next().is_none().then_some(Key::Live(run, attempt, part))
+}
+
 fn parse_file(file: &str) -> Option<File> {
     let burritos = PlanFormat::ALL.map(File::Plan).into_iter().chain([File::Log]);
     let known = burritos.into_iter().find(|known| known.name() == file);
@@ -207,6 +224,11 @@ fn parse_file(file: &str) -> Option<File> {
 
 pub(in crate::store) fn run_prefix(run: &RunKey) -> String {
     format!("layers/{run}")
+}
+
+/// Where the live log of an attempt is, with its `/`.
+pub(in crate::store) fn live_prefix(run: &RunKey, attempt: Attempt) -> String {
+    format!("{LIVE}{run}/{attempt}/")
 }
 
 /// Whether the path belongs to the datastore itself, including claims, documents of layers and records of applied plans.
@@ -307,6 +329,9 @@ mod tests {
             ".plancha/documents/team-a/network/status.json",
             &format!(".plancha/approvals/team-a/network/{}/10/offer", Sha256::of(b"")),
             &format!(".plancha/approvals/team-a/network/{}/0/used", Sha256::of(b"")),
+            ".plancha/live/team-a/network/plan 1#%2F~é/10/00000000000000ff",
+            ".plancha/live/a/b/c/0/0000000000000000-000000000000000a",
+            ".plancha/live/a/b/c/0/ledger.json",
         ] {
             assert_eq!(Key::from_path(path).unwrap().object_path().unwrap().as_ref(), path);
         }
@@ -335,6 +360,12 @@ mod tests {
             &format!(".plancha/approvals/a/b/{}/00/offer", Sha256::of(b"")),
             &format!(".plancha/approvals/a/b/{}/0/other", Sha256::of(b"")),
             &format!(".plancha/approvals/a/b/{}/0/used/more", Sha256::of(b"")),
+            ".plancha/live/a/b/c/0/alive",
+            ".plancha/live/a/b/c/0/00000000000000FF",
+            ".plancha/live/a/b/c/0/+0000000000000ff",
+            ".plancha/live/a/b/c/0/00000000000000ff-00000000000000ff",
+            ".plancha/live/a/b/c/00/ledger.json",
+            ".plancha/live/a/b/c/0/ledger.json/x",
             "states/a/b/default/0.tfstate",
             "states/a/b/fffa0b1c2d3e4f50-0123456789abcdef.tfstate",
         ] {

@@ -34,7 +34,7 @@ use crate::observe::context::RequestContext;
 use crate::store::Store;
 use crate::transport::body_guard::hold_until_sent;
 use crate::transport::limits::Limits;
-use crate::transport::memory::{Lease, Memory, Tenant};
+use crate::transport::memory::{Lease, Memory, PIECE, Tenant};
 
 /// The memory of a listing in bytes: a thousand entries, parsed and as text.
 const LISTING: usize = 512 << 10;
@@ -66,6 +66,10 @@ pub(crate) struct Admitted {
     _lease: Arc<Lease>,
     _uploading: Arc<Uploading>,
 }
+
+/// In the extensions of a response: its body takes memory by itself, while it has any bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TakesMemory;
 
 /// Counts an upload until it is dropped.
 #[derive(Debug)]
@@ -154,11 +158,21 @@ impl Admission {
 
     async fn response(&self, response: Response, tenant: &Tenant) -> Result<Response, Busy> {
         let need = self.need(&response);
-        if need == 0 {
+        if need == 0 || response.extensions().get::<TakesMemory>().is_some() {
             return Ok(response);
         }
         let lease = self.take(tenant, need).await?;
         Ok(hold_until_sent(response, lease))
+    }
+
+    /// Memory for one piece of a response that [`TakesMemory`].
+    pub(crate) async fn piece(&self, context: &RequestContext) -> Result<Lease, Busy> {
+        self.take(&tenant(context), PIECE).await
+    }
+
+    /// Memory for reading from the storage, for a response that [`TakesMemory`].
+    pub(crate) async fn reading(&self, context: &RequestContext) -> Result<Lease, Busy> {
+        self.take(&tenant(context), self.0.response).await
     }
 
     /// The memory that a response needs.

@@ -27,6 +27,11 @@ pub(crate) fn hold_until_sent<T: Send + Sync + 'static>(response: Response, guar
     response.map(|body| Body::new(GuardedBody { body, guard: Arc::new(guard) }))
 }
 
+/// These bytes, which drop `guard` once they are written.
+pub(crate) fn guarded<T: Send + Sync + 'static>(bytes: Bytes, guard: T) -> Bytes {
+    Bytes::from_owner(GuardedBytes { bytes, _guard: Arc::new(guard) })
+}
+
 struct BoundedBody {
     body: Body,
     max: u64,

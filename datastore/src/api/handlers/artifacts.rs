@@ -29,8 +29,11 @@ pub(crate) async fn get(
     Query(Get { run, attempt, name }): Query<Get>,
     read: ReadRequest,
 ) -> Result<Response, ApiError> {
-    let key = store.resolve_attempt(run, attempt, File::Other(name)).await;
-    let key = key.map_err(Route::GetArtifact.error())?;
+    let key = async {
+        let key = store.resolve_attempt(run, attempt, File::Other(name)).await?;
+        store.key_to_read(key).await
+    };
+    let key = key.await.map_err(Route::GetArtifact.error())?;
     read.answer(&store, &key).await.map_err(Route::GetArtifact.error())
 }
 
@@ -39,7 +42,13 @@ pub(crate) async fn put(
     Query(put): Query<Put>,
     upload: Upload,
 ) -> Result<Response, ApiError> {
-    upload.store(&store, &put.key()).await.map_err(Route::PutArtifact.error())
+    let stored = async {
+        let key = store.key_to_store(put.key()).await?;
+        let response = upload.store(&store, &key).await?;
+        store.stored_at(&key).await?;
+        Ok::<_, Cause>(response)
+    };
+    stored.await.map_err(Route::PutArtifact.error())
 }
 
 impl Put {

@@ -1,7 +1,11 @@
 //! `/api/logs`: the log of a run.
 //!
 //! It is stored unchanged. A GET answers it as Burrito's server does: as a JSON array of lines, which is written while
-//! the log is read.
+//! the log is read. `append` adds to a log while its run works, and `follow` sends the text as it comes.
+
+pub(crate) mod append;
+mod events;
+mod follow;
 
 use axum::Extension;
 use axum::extract::State;
@@ -9,8 +13,9 @@ use axum::http::header::{CONTENT_TYPE, ETAG, IF_NONE_MATCH};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
-use datastore_api::{Attempt, File, RunKey};
+use datastore_api::{Attempt, File, RunKey, chain};
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+use tokio_util::sync::CancellationToken;
 
 use crate::api::error::{ApiError, Cause};
 use crate::api::params::{FromParams, Params, Query};
@@ -19,11 +24,14 @@ use crate::api::transfer::{Compare, Upload, etag_matches, logged, record_read, t
 use crate::auth::{Access, Verb};
 use crate::observe::context::RequestContext;
 use crate::store::{ByteStream, Key, Store, StoreError};
+use crate::transport::admission::Admission;
 use crate::transport::body_guard::bounded;
 
 pub(crate) struct Get {
     run: RunKey,
     attempt: Option<Attempt>,
+    /// Whether text is sent as it comes, and from which offset.
+    follow: Option<u64>,
 }
 
 pub(crate) struct Put {
@@ -33,24 +41,57 @@ pub(crate) struct Put {
 
 pub(crate) async fn get(
     State(store): State<Store>,
-    Query(Get { run, attempt }): Query<Get>,
+    State(admission): State<Admission>,
+    State(shutdown): State<CancellationToken>,
+    Query(Get { run, attempt, follow }): Query<Get>,
     Extension(context): Extension<RequestContext>,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    let key =
-        store.resolve_attempt(run, attempt, File::Log).await.map_err(Route::GetLogs.error())?;
-    let (meta, log) = store.open_whole(&key).await.map_err(Route::GetLogs.error())?;
-    record_read(&context, &meta);
+    let answer = async {
+        let Some(offset) = follow else {
+            return lines_of(&store, run, attempt, &context, &headers).await;
+        };
+        let follow = follow::Follow { store, admission, shutdown, context };
+        follow.answer(run, attempt, offset, &headers).await
+    };
+    answer.await.map_err(Route::GetLogs.error())
+}
+
+/// Answers with the lines of a log; those so far, if it is not complete.
+async fn lines_of(
+    store: &Store,
+    run: RunKey,
+    attempt: Option<Attempt>,
+    context: &RequestContext,
+    headers: &HeaderMap,
+) -> Result<Response, Cause> {
+    let key = store.resolve_attempt(run, attempt, File::Log).await?;
+    let (meta, log) = match store.open_whole(&key).await {
+        Err(StoreError::NotFound) => {
+            if let Key::File(run, attempt, _) = &key
+                && let Some((size, log)) = store.open_live_log(run, *attempt).await?
+            {
+                return Ok(in_json(size, log));
+            }
+            // It may have become complete in between.
+            store.open_whole(&key).await?
+        }
+        opened => opened?,
+    };
+    record_read(context, &meta);
     // Weak, because the tag is the one of the log, and the answer is another rendering of it.
     let tag = [(ETAG, format!("W/{}", tag(&meta)))];
     let known = headers.get(IF_NONE_MATCH).and_then(|tags| tags.to_str().ok());
     if known.is_some_and(|tags| etag_matches(tags, &tag[0].1, Compare::Weak)) {
         return Ok((StatusCode::NOT_MODIFIED, tag).into_response());
     }
+    Ok((tag, in_json(meta.size, log)).into_response())
+}
+
+fn in_json(size: u64, log: ByteStream) -> Response {
     // A control character becomes six characters.
-    let max = meta.size.saturating_mul(6).saturating_add(64);
-    let json = [(CONTENT_TYPE, "application/json")];
-    Ok((tag, json, bounded(logged(lines(log)), max)).into_response())
+    let max = size.saturating_mul(6).saturating_add(64);
+    ([(CONTENT_TYPE, "application/json")], bounded(logged(lines(log)), max)).into_response()
 }
 
 pub(crate) async fn put(
@@ -58,15 +99,27 @@ pub(crate) async fn put(
     Query(Put { run, attempt }): Query<Put>,
     upload: Upload,
 ) -> Result<Response, ApiError> {
-    let key = Key::File(run, attempt, File::Log);
-    upload.store(&store, &key).await.map_err(Route::PutLogs.error())
+    let key = Key::File(run.clone(), attempt, File::Log);
+    let response = upload.store(&store, &key).await.map_err(Route::PutLogs.error())?;
+    // The log is stored, and readers find it first.
+    if let Err(error) = store.replace_log(&run, attempt).await {
+        let error = chain(&error);
+        tracing::warn!(%run, error, "pieces of a live log are left, `gc` deletes them");
+    }
+    Ok(response)
 }
 
 impl FromParams for Get {
     const ROUTE: Route = Route::GetLogs;
 
     fn from_params(params: &Params) -> Result<Self, Cause> {
-        Ok(Self { run: params.run()?, attempt: params.optional("attempt")? })
+        let (run, attempt) = (params.run()?, params.optional("attempt")?);
+        let (follows, offset) = (params.flag("follow")?, params.optional::<u64>("offset")?);
+        if offset.is_some() && !follows {
+            let reason = "needs `follow=true`".to_owned();
+            return Err(Cause::Parameter { parameter: "offset", reason });
+        }
+        Ok(Self { run, attempt, follow: follows.then(|| offset.unwrap_or_default()) })
     }
 
     fn access(&self) -> Access<'_> {

@@ -55,9 +55,6 @@ pub(crate) struct Unlock(Change);
 /// A short text that describes a write.
 struct Text(String);
 
-/// `true`, or nothing.
-struct Flag;
-
 pub(crate) async fn get(
     State(store): State<Store>,
     Query(Get { key, version }): Query<Get>,
@@ -204,10 +201,6 @@ pub(crate) fn origin(params: &Params) -> Result<Origin, Cause> {
     Ok(Origin { run, tool, caller: None })
 }
 
-fn flag(params: &Params, name: &'static str) -> Result<bool, Cause> {
-    Ok(params.optional::<Flag>(name)?.is_some())
-}
-
 fn change(params: &Params) -> Result<Change, Cause> {
     let text = |text: Option<Text>| text.map(|Text(text)| text);
     let key = state_key(params)?;
@@ -215,7 +208,7 @@ fn change(params: &Params) -> Result<Change, Cause> {
         lock: text(params.optional("ID")?),
         fence: params.optional("fence")?,
         place: text(params.optional("place")?),
-        rebind: flag(params, "rebind")?,
+        rebind: params.flag("rebind")?,
         ..Claims::default()
     };
     Ok(Change { key, claims })
@@ -237,7 +230,7 @@ impl FromParams for Post {
     const ROUTE: Route = Route::PostState;
 
     fn from_params(params: &Params) -> Result<Self, Cause> {
-        Ok(Self { change: change(params)?, origin: origin(params)?, force: flag(params, "force")? })
+        Ok(Self { change: change(params)?, origin: origin(params)?, force: params.flag("force")? })
     }
 
     fn access(&self) -> Access<'_> {
@@ -290,14 +283,5 @@ impl std::str::FromStr for Text {
             return Err("is longer than 1024 bytes, or has control characters");
         }
         Ok(Self(text.to_owned()))
-    }
-}
-
-impl std::str::FromStr for Flag {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        // Routes are described with the example `1`.
-        if matches!(text, "true" | "1") { Ok(Self) } else { Err("is not `true`") }
     }
 }

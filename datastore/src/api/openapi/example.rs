@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use datastore_api::approval::{ApprovalUse, Approvals, ListedOffer, Offer};
 use datastore_api::document::{StatusOfLayer, Statuses};
-use datastore_api::key::{AttemptFiles, Attempts, FileInfo, RunInfo, Runs};
+use datastore_api::key::{AttemptFiles, Attempts, FileInfo, Live, RunInfo, Runs};
 use datastore_api::state::{
     GrantedLease, LayerTool, Lease, LeaseRequest, Migration, StateBackup, StateHead, StateKind,
     StateVersion, States, ToolRecord,
@@ -184,7 +184,9 @@ impl Example for Approvals {
 impl Example for Attempts {
     fn examples() -> [Self; 2] {
         let file = FileInfo { name: String::new(), size: 0, modified: String::new() };
-        let attempt = AttemptFiles { attempt: Attempt(0), artifacts: vec![file] };
-        [Self { attempts: vec![attempt] }, Self::default()]
+        let live = Some(Live::Running);
+        let attempt = AttemptFiles { attempt: Attempt(0), artifacts: vec![file], live };
+        let complete = AttemptFiles { live: None, ..attempt.clone() };
+        [Self { attempts: vec![attempt, complete] }, Self::default()]
     }
 }

@@ -73,6 +73,7 @@ impl Context<'_> {
             };
             self.delete(prefix, &mut swept, is_expired).await?;
         }
+        self.delete_live_of_others(layers, &mut swept).await?;
         Ok(swept)
     }
 
@@ -110,6 +111,6 @@ impl Context<'_> {
 }
 
 /// `<namespace>/<layer>`, with which a path begins.
-fn layer(path: &str) -> &str {
+pub(super) fn layer(path: &str) -> &str {
     path.match_indices('/').nth(1).map_or(path, |(end, _)| &path[..end])
 }

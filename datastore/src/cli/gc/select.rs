@@ -99,7 +99,11 @@ fn groups(items: &[Item]) -> Vec<Group<'_>> {
         match &item.key {
             Key::File(run, ..) => runs.entry(run).or_default().push(item),
             Key::Bundle(_) => groups.push(Group { is_run: false, items: vec![item] }),
-            Key::Applied(_) | Key::State(..) | Key::Document(_) | Key::Approval(..) => {}
+            Key::Applied(_)
+            | Key::State(..)
+            | Key::Document(_)
+            | Key::Approval(..)
+            | Key::Live(..) => {}
         }
     }
     groups.extend(runs.into_values().map(|items| Group { is_run: true, items }));
@@ -142,7 +146,11 @@ fn kept(items: &[Item]) -> HashSet<&str> {
             file.name().contains(STATE) || is_needed && newest_attempts.contains(&(run, *attempt))
         }
         Key::Bundle(key) => bundles.get(&key.git_ref) == Some(&item.modified),
-        Key::Applied(_) | Key::State(..) | Key::Document(_) | Key::Approval(..) => false,
+        Key::Applied(_)
+        | Key::State(..)
+        | Key::Document(_)
+        | Key::Approval(..)
+        | Key::Live(..) => false,
     };
     items.iter().filter(is_kept).map(|item| &*item.path).collect()
 }

@@ -67,6 +67,7 @@ pub(in crate::cli) async fn sweep(
     let mut total = Swept::default();
     let none = HashSet::new();
     let context = Context { store, rules, now, kept_records: &none };
+    context.complete_logs(&mut total).await?;
     // States come first: the record of an apply shows which version is good.
     let states = stream::iter(context.layers_with_states().await?);
     let swept = states.map(|layer| context.sweep_states(layer)).buffered(parallelism.owners);
@@ -156,6 +157,7 @@ impl Owner<'_> {
             self.delete_entries(layer, &mut total).await?;
             self.context.delete_claims(layer, self.items, &mut total).await?;
             self.context.delete_applied(layer, self.items, &mut total).await?;
+            self.context.delete_live(layer, self.items, &mut total).await?;
         }
         Ok(total)
     }
@@ -235,6 +237,11 @@ impl Owner<'_> {
     /// Deletes the index entries of a layer's runs that have no objects.
     async fn delete_entries(&self, layer: &str, swept: &mut Swept) -> Result<(), CommandError> {
         let (mut kept_runs, mut removed_runs) = (RunSet::default(), RunSet::default());
+        for run in self.context.live_runs(layer).await? {
+            if !swept.removed_directories.contains(&format!("layers/{run}/")) {
+                kept_runs.insert(&run);
+            }
+        }
         let runs = self.items.iter().map(|item| (group(item), &item.key));
         for (directory, key) in runs.collect::<HashMap<_, _>>() {
             if let Key::File(run, ..) = key {

@@ -20,12 +20,14 @@ use crate::store::probe::health::one_line;
 const EVERY: Duration = Duration::from_hours(1);
 /// Timeout of one sweep of a directory.
 const SWEEP: Duration = Duration::from_hours(1);
+/// What is left of a complete log is removed at this age: by then every replica has seen the mark of its end.
+const LOG_AGE: Duration = Duration::from_mins(10);
 /// Leases and objects of probes of this age are removed.
 const AGE: SignedDuration = SignedDuration::from_hours(24);
 
 impl Store {
     /// Removes leftovers of killed processes, after the first probe and every hour, until `shutdown`: staged files of a
-    /// directory, multipart uploads and leases of a bucket, objects of probes of both.
+    /// directory, multipart uploads and leases of a bucket, objects of probes and pieces of complete logs of both.
     pub async fn tidy(self, shutdown: CancellationToken) {
         if self.backend.root.is_none() && self.backend.provider.is_none() {
             return;
@@ -78,6 +80,7 @@ impl Store {
         if self.backend.provider.is_some() {
             swept.push(self.sweep_below(LEASES, now).await.map_err(Into::into));
         }
+        swept.push(self.sweep_logs(now).await);
         if let Some(abandoned) = &self.abandoned {
             swept.push(caught(abandoned.sweep(self.prefix(), now)).await);
         }
@@ -85,6 +88,15 @@ impl Store {
             swept.push(sweep_disk(disk, now).await);
         }
         swept
+    }
+
+    /// Completes logs whose completion was interrupted, and deletes what is left of complete ones.
+    async fn sweep_logs(&self, now: Timestamp) -> Result<usize, BoxError> {
+        let mut tidied = self.tidy_logs(now, LOG_AGE).await?;
+        match tidied.failures.pop() {
+            Some((_, error)) => Err(error.into()),
+            None => Ok(tidied.removed),
+        }
     }
 
     /// Deletes the objects below `prefix` that are older than a day at `now`, and returns how many.

@@ -15,7 +15,7 @@ use object_store::path::Path;
 use crate::store::backend::metered::{in_time, put_timeout};
 use crate::store::error::{BoxError, StoreError, backend_error};
 use crate::store::handle::Store;
-use crate::store::key::{index_prefix, parse, run_prefix};
+use crate::store::key::{LIVE, index_prefix, parse, run_prefix};
 use crate::store::run_index::entry::entry;
 use crate::store::run_index::entry::is_plain;
 use crate::store::run_index::known::Entry;
@@ -126,7 +126,9 @@ impl Store {
         // Uploads that end from now on find it missing, and wait for this lock.
         let known = self.indexed.lock().unwrap_or_else(PoisonError::into_inner).remove(attempt);
         match known {
-            Some(Entry::Written(entry)) if !self.has_objects(attempt).await? => {
+            Some(Entry::Written(entry))
+                if !self.has_objects(attempt).await? && !self.has_live_log(attempt).await? =>
+            {
                 self.remove(&entry).await
             }
             _ => Ok(()),
@@ -136,6 +138,12 @@ impl Store {
     async fn has_objects(&self, attempt: &Path) -> Result<bool, StoreError> {
         let first = self.objects.list(Some(attempt)).try_next().await;
         Ok(first.map_err(backend_error)?.is_some())
+    }
+
+    /// Whether an attempt, by the path of its files, has a live log or a ledger.
+    async fn has_live_log(&self, attempt: &Path) -> Result<bool, StoreError> {
+        let attempt = attempt.as_ref().strip_prefix("layers/").unwrap_or_default();
+        self.has_objects(&parse(&format!("{LIVE}{attempt}"))?).await
     }
 
     /// Writes an index entry again if it is missing: `gc` in another process may have deleted the run.

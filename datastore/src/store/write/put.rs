@@ -20,7 +20,7 @@ use crate::store::digest_record::{DIGEST_ATTRIBUTE, FORMAT_ATTRIBUTE};
 use crate::store::encryption::StoredFormat;
 use crate::store::error::{BoxError, StoreError, backend_error};
 use crate::store::handle::Store;
-use crate::store::key::Key;
+use crate::store::key::{Key, LivePart};
 use crate::store::write::conditions::{Existing, PutConditions};
 use crate::store::write::deadline::{WholeBody, with_deadline};
 use crate::store::write::directory::DirectoryPut;
@@ -52,7 +52,10 @@ impl Store {
             let mut body = body;
             let body = IncomingBody::new(&mut body, format, encryptor);
             let of_attempt = match key {
-                Key::File(run, attempt, _) => Some((run, attempt)),
+                Key::File(run, attempt, _)
+                | Key::Live(run, attempt, LivePart::Piece(0) | LivePart::Ledger) => {
+                    Some((run, attempt))
+                }
                 _ => None,
             };
             store.upload(&path, conditions, body, of_attempt, &received).await

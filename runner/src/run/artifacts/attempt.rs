@@ -35,7 +35,7 @@ mod tests {
         let run = "r".parse::<Name>().unwrap();
         let next = |numbers: &[u32]| {
             let files =
-                |number: &u32| AttemptFiles { attempt: Attempt(*number), artifacts: Vec::new() };
+                |number: &u32| AttemptFiles { attempt: Attempt(*number), artifacts: Vec::new(), live: None };
             next_free(&run, &numbers.iter().map(files).collect::<Vec<_>>())
         };
         assert_eq!(next(&[]).unwrap(), Attempt(0));

@@ -1,0 +1,267 @@
+//! Appends to a live log, confirms that its writer works, and completes it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use datastore_api::{Attempt, RunKey, Sha256};
+use futures::{TryStreamExt as _, stream};
+
+use crate::store::attempts::live::logs::{FeedState, LiveLog};
+use crate::store::attempts::live::merge::{MANY, TOO_MANY};
+use crate::store::attempts::live::view::Tip;
+use crate::store::backend::metered::{in_time, put_timeout};
+use crate::store::error::{StoreError, backend_error};
+use crate::store::handle::Store;
+use crate::store::key::{Key, LivePart, parse};
+use crate::store::write::conditions::PutConditions;
+
+/// The most bytes of one append.
+pub const MAX_APPEND: usize = 4 << 20;
+/// How long this process relies on what it knows of a log. The mark of its end stays longer.
+const FRESH: Duration = Duration::from_secs(30);
+/// How often an append is tried again after another replica has changed the log.
+const TRIES: usize = 4;
+
+/// Bytes that are added to a log.
+#[derive(Clone, Debug)]
+pub struct Append {
+    /// Where they begin.
+    pub offset: u64,
+    /// None at all confirms that the writer works.
+    pub bytes: Bytes,
+    /// Whether the log ends with them.
+    pub complete: bool,
+}
+
+/// An append whose bytes are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Appended {
+    /// How many bytes of the log are stored.
+    pub end: u64,
+    /// The digest of a log that is complete, if it was computed now.
+    pub sha256: Option<Sha256>,
+}
+
+/// Why bytes were not appended.
+#[derive(Debug, thiserror::Error)]
+pub enum AppendError {
+    /// The log has other bytes there, or ends before or elsewhere.
+    #[error("{}", conflict(*end, *is_complete))]
+    Offset {
+        /// How many bytes of the log are stored.
+        end: u64,
+        /// Whether nothing can be appended.
+        is_complete: bool,
+    },
+    /// The log would be too large.
+    #[error("the log would have more bytes than `--max-size log` allows ({0})")]
+    TooLarge(u64),
+    /// The storage failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+fn conflict(end: u64, is_complete: bool) -> String {
+    if is_complete {
+        return format!("the log is complete with {end} bytes: nothing can be appended");
+    }
+    format!(
+        "the log has {end} bytes, and these do not continue it: append at `Upload-Offset`, or find out which other runner \
+         writes it"
+    )
+}
+
+/// The result of one try.
+enum Tried {
+    Done(Tip, Appended),
+    Refused(Tip),
+    /// Another replica was faster.
+    Raced,
+}
+
+impl Store {
+    /// Appends to the log of an attempt. What is appended is stored when this returns. The same bytes can be appended again.
+    pub async fn append_log(
+        &self,
+        run: &RunKey,
+        attempt: Attempt,
+        append: &Append,
+        max: u64,
+    ) -> Result<Appended, AppendError> {
+        let end = append.offset.checked_add(append.bytes.len() as u64);
+        if end.is_none_or(|end| end > max) {
+            return Err(AppendError::TooLarge(max));
+        }
+        let log = self.live.log(run, attempt);
+        let mut known = log.tip.lock().await;
+        for _ in 0..TRIES {
+            // It is put back after a success only: a try that is given up may have changed the log.
+            let (tip, is_fresh) = match known.take().filter(|tip| tip.seen.elapsed() < FRESH) {
+                Some(tip) => (tip, false),
+                None => (self.load_tip(run, attempt).await?.0, true),
+            };
+            match self.try_append(&log, tip, append).await? {
+                Tried::Done(tip, appended) => {
+                    *known = Some(tip);
+                    return Ok(appended);
+                }
+                Tried::Refused(tip) if is_fresh => {
+                    let refused = AppendError::Offset { end: tip.end, is_complete: tip.is_closed };
+                    *known = Some(tip);
+                    return Err(refused);
+                }
+                Tried::Refused(_) | Tried::Raced => {}
+            }
+        }
+        Err(StoreError::Undecided.into())
+    }
+
+    async fn try_append(
+        &self,
+        log: &Arc<LiveLog>,
+        mut tip: Tip,
+        append: &Append,
+    ) -> Result<Tried, StoreError> {
+        let Append { offset, bytes, complete } = append;
+        let end = offset + bytes.len() as u64;
+        if tip.is_closed || *offset != tip.end {
+            if tip.is_closed && !tip.is_stored {
+                // A completion was interrupted.
+                match self.finish_log(log, &mut tip).await {
+                    Ok(_) => {}
+                    Err(StoreError::Exists) => return Ok(Tried::Raced),
+                    Err(error) => return Err(error),
+                }
+            }
+            let is_repeated = end <= tip.end
+                && (!bytes.is_empty() || *complete && tip.is_closed)
+                && (!complete || end == tip.end);
+            if !is_repeated || !self.has_bytes(log, append).await? {
+                return Ok(Tried::Refused(tip));
+            }
+        } else if bytes.is_empty() {
+            if !complete {
+                self.confirm(log, tip.objects == 0).await?;
+                tip.objects = tip.objects.max(1);
+                tip.seen = tokio::time::Instant::now();
+            }
+        } else if !self.put_piece(log, &mut tip, bytes).await? {
+            return Ok(Tried::Raced);
+        }
+        let mut sha256 = None;
+        if *complete && !tip.is_closed {
+            if !self.close_log(log, tip.end).await? {
+                return Ok(Tried::Raced);
+            }
+            tip.is_closed = true;
+            log.finish(FeedState::Complete);
+            match self.finish_log(log, &mut tip).await {
+                Ok(digest) => sha256 = Some(digest),
+                Err(StoreError::Exists) => return Ok(Tried::Raced),
+                Err(error) => return Err(error),
+            }
+        }
+        let end = tip.end;
+        Ok(Tried::Done(tip, Appended { end, sha256 }))
+    }
+
+    /// Stores the next piece of a log. Returns whether it did: `false` if another one has its offset.
+    async fn put_piece(
+        &self,
+        log: &Arc<LiveLog>,
+        tip: &mut Tip,
+        bytes: &Bytes,
+    ) -> Result<bool, StoreError> {
+        if tip.objects >= TOO_MANY {
+            self.merge_pieces(log).await?;
+            tip.objects = self.live_view(&log.run, log.attempt).await?.objects.len();
+        }
+        if !self.create_piece(log, tip.end, bytes.clone()).await? {
+            return Ok(false);
+        }
+        log.publish(tip.end, bytes, &self.memory);
+        tip.end += bytes.len() as u64;
+        tip.objects += 1;
+        tip.seen = tokio::time::Instant::now();
+        if tip.objects >= MANY {
+            self.merge_later(log);
+        }
+        Ok(true)
+    }
+
+    async fn create_piece(
+        &self,
+        log: &LiveLog,
+        at: u64,
+        bytes: Bytes,
+    ) -> Result<bool, StoreError> {
+        let key = Key::Live(log.run.clone(), log.attempt, LivePart::Piece(at));
+        let sha256 = Some(Sha256::of(&bytes));
+        let conditions = PutConditions { sha256, create: true, replaces: None };
+        match self.put(&key, conditions, stream::iter([Ok(bytes)])).await {
+            Ok(_) => Ok(true),
+            Err(StoreError::Exists) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Marks the end of a log. Returns whether it did: `false` if bytes were appended there.
+    async fn close_log(&self, log: &LiveLog, at: u64) -> Result<bool, StoreError> {
+        self.create_piece(log, at, Bytes::new()).await
+    }
+
+    /// Records that the writer of a log works. With the first object of an attempt, its run comes into the index.
+    async fn confirm(&self, log: &LiveLog, is_first: bool) -> Result<(), StoreError> {
+        let alive = parse(&Self::alive_path(log))?;
+        let of_attempt = is_first.then(|| (log.run.clone(), log.attempt));
+        let indexed = self.index_upload(of_attempt).await?;
+        let put = async {
+            let put = self.put_internal(&alive, Bytes::new());
+            in_time(put_timeout(0), "confirm a log", put).await.map_err(backend_error)??;
+            Ok(Sha256::of(b""))
+        };
+        self.commit_indexed(indexed, put).await.map(drop)
+    }
+
+    /// Whether the log has these bytes.
+    async fn has_bytes(&self, log: &LiveLog, append: &Append) -> Result<bool, StoreError> {
+        let end = append.offset + append.bytes.len() as u64;
+        let mut stored = self.read_log(&log.run, log.attempt, append.offset..end);
+        let mut left = &append.bytes[..];
+        loop {
+            match stored.try_next().await {
+                Ok(None) => return Ok(left.is_empty()),
+                Ok(Some(piece)) => match left.strip_prefix(&piece[..]) {
+                    Some(rest) => left = rest,
+                    None => return Ok(false),
+                },
+                Err(StoreError::Replaced | StoreError::NotFound) => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Ends the live log of an attempt after a PUT of the whole log: its pieces are deleted, and nothing can be appended.
+    pub(crate) async fn replace_log(&self, run: &RunKey, attempt: Attempt) -> Result<(), StoreError> {
+        let log = self.live.log(run, attempt);
+        let mut known = log.tip.lock().await;
+        *known = None;
+        for _ in 0..TRIES {
+            let view = self.live_view(run, attempt).await?;
+            if view.is_empty() {
+                return Ok(());
+            }
+            let tip = match self.tip_of(run, attempt, &view).await {
+                // A completion has deleted it meanwhile.
+                Err(StoreError::NotFound) => continue,
+                tip => tip?,
+            };
+            if tip.is_closed || self.close_log(&log, tip.end).await? {
+                self.sweep_pieces(&view.objects, tip.end).await?;
+                return self.settle_feed(&log).await;
+            }
+        }
+        Err(StoreError::Undecided)
+    }
+}
