@@ -257,6 +257,14 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Uses this attempt from now on, and sends the log there while it grows.
+    fn set_artifacts(&mut self, artifacts: Option<Artifacts>) {
+        self.artifacts = artifacts;
+        if let Some(artifacts) = &mut self.artifacts {
+            artifacts.send_log(self.log.path());
+        }
+    }
+
     /// How long all uploads together may take after a signal.
     fn upload_grace(&self) -> Duration {
         // Kubernetes kills a pod 30 s after the signal, and the tool has 20 s of them.

@@ -5,6 +5,7 @@
 
 mod attempt;
 mod error;
+mod follow;
 mod header;
 mod ledger;
 mod log_lines;

@@ -65,11 +65,15 @@ Examples:
   runner logs --datastore URL            the log of the newest run of the module in this directory
   runner logs --source live/vpc          that of another module
   runner logs vpc-apply-9fk2p/1          that of a run's attempt
+  runner logs -f vpc-apply-9fk2p         of a run that works now, as it comes
   runner logs vpc-apply-9fk2p > run.log  to a file: neither pager nor colours")]
 pub struct LogsArgs {
     /// The run.
     #[command(flatten)]
     pub target: RunTarget,
+    /// Print what comes, until the log is complete; says so if the runner is lost
+    #[arg(short, long)]
+    pub follow: bool,
     /// How to find and print the log.
     #[command(flatten)]
     pub common: ShowCommon,

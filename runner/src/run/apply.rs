@@ -59,7 +59,7 @@ impl Run<'_> {
         };
         // `self.artifacts` is set only when the records are known: a failure that is stored could replace one.
         let (artifacts, records) = self.signals.or(opened).await.map_err(RunError::Stopped)??;
-        self.artifacts = artifacts;
+        self.set_artifacts(artifacts);
         self.check_arguments()?;
         Box::pin(self.apply_unless_done(from, records)).await
     }

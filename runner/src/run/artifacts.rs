@@ -4,6 +4,7 @@ mod applies;
 mod attempt;
 mod history;
 mod ledgers;
+mod live;
 mod newest;
 mod open;
 mod plans;
@@ -30,6 +31,7 @@ pub(crate) use states::put_state;
 use crate::basis::binding;
 use crate::report::Report;
 use crate::run::artifacts::attempt::{after, next_free};
+use crate::run::artifacts::live::LiveLog;
 
 /// A larger `run.json` is not read.
 pub(crate) const MAX_REPORT: usize = 16 << 20;
@@ -49,6 +51,8 @@ pub(crate) struct Artifacts {
     /// Whether Burrito's controllers decided the attempt. Different plan files in it are then replaced.
     attempt_is_fixed: bool,
     server: Server,
+    /// The log, while it is sent.
+    live: Option<LiveLog>,
 }
 
 /// What a datastore supports.
@@ -172,8 +176,22 @@ impl Artifacts {
         }
     }
 
+    /// Sends the log while it grows, until it is stored. The log of a finished plan or an apply stays as it is, and a datastore
+    /// that cannot append stores the log at the end.
+    pub(crate) fn send_log(&mut self, log: &Path) {
+        if self.server == Server::Current && !self.kept {
+            self.live = Some(LiveLog::start(&self.client, &self.run, self.attempt, log));
+        }
+    }
+
     /// Stores the log.
     pub(crate) async fn put_log(&self, log: &Path) -> Result<(), ClientError> {
+        if let Some(live) = &self.live
+            && live.is_of(self.attempt)
+            && live.finish().await
+        {
+            return Ok(());
+        }
         self.put_unless_kept(&(File::Log, Upload::file(log).await?)).await
     }
 
@@ -190,6 +208,7 @@ impl Artifacts {
         let attempt = after(&self.run.run, self.attempt)?;
         let mut next = Self { attempt, kept: false, ..self.clone() };
         next.claim_free().await?;
+        next.live = self.live.as_ref().map(|live| live.of_attempt(next.attempt));
         Ok(next)
     }
 

@@ -74,7 +74,7 @@ impl Run<'_> {
     async fn run_migration(&mut self, migrate: &Migrate) -> Result<MigrationResult, RunError> {
         let paths = VersionPaths::load(migrate.version_paths.as_deref())?;
         let opened = self.signals.or(open_artifacts(self.job)).await;
-        self.artifacts = opened.map_err(RunError::Stopped)??;
+        self.set_artifacts(opened.map_err(RunError::Stopped)??);
         self.check_arguments()?;
         if self.environment.data_dir().is_absolute() {
             return Err(MigrationError::DataDir.into());

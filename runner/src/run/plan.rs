@@ -49,7 +49,7 @@ impl Run<'_> {
         let (artifacts, code) =
             tokio::join!(signals.or(open_artifacts(self.job)), self.check_out(None));
         // The error of the datastore first: without a datastore no failure can be stored.
-        self.artifacts = artifacts.map_err(RunError::Stopped)??;
+        self.set_artifacts(artifacts.map_err(RunError::Stopped)??);
         self.check_arguments()?;
         let code = code?;
         let source = self.snapshot_source(&code.workspace).await?;

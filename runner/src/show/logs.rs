@@ -5,6 +5,7 @@ use datastore_api::{ClientError, File};
 use crate::cli::{Environment, LogsArgs};
 use crate::process::text::one_line;
 use crate::show::error::ShowError;
+use crate::show::follow::follow;
 use crate::show::log_lines::{LogLines, NotLines};
 use crate::show::target::{self, Target};
 use crate::show::terminal::screen::{Screen, with_screen};
@@ -12,6 +13,9 @@ use crate::show::terminal::spool::{Text, show_text};
 
 /// Prints the log of a run.
 pub(crate) async fn logs(args: &LogsArgs, environment: &Environment) -> Result<(), ShowError> {
+    if args.follow {
+        return Box::pin(follow(args, environment)).await;
+    }
     let Target { client, run, files, .. } =
         target::find(&args.target, &args.common, environment).await?;
     let attempt = files.attempt;

@@ -1,7 +1,7 @@
 //! `run.json` as people see it. Every field may be missing or of another type: the document may be of another version of
 //! the runner.
 
-use datastore_api::key::AttemptFiles;
+use datastore_api::key::{AttemptFiles, Live};
 use datastore_api::{Attempt, Client, ClientError, File, PlanFormat, RunKey};
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
@@ -121,6 +121,8 @@ pub(super) enum Known {
     NoRecord(Box<Record>),
     /// It has no files, or only the ledger of an apply: its runner works now or was killed.
     Claimed,
+    /// It has only a log that grows, and perhaps a ledger.
+    Live(Live),
 }
 
 impl Known {
@@ -128,7 +130,7 @@ impl Known {
     pub(super) fn record(&self) -> Option<&Record> {
         match self {
             Self::Record(record, _) | Self::NoRecord(record) => Some(record),
-            Self::Unreadable | Self::Claimed => None,
+            Self::Unreadable | Self::Claimed | Self::Live(_) => None,
         }
     }
 
@@ -136,6 +138,8 @@ impl Known {
     pub(super) fn outcome(&self) -> Cell {
         let record = match self {
             Self::Claimed => return Cell::styled("not finished", Style::Faint),
+            Self::Live(Live::Running) => return Cell::styled("running", Style::Yellow),
+            Self::Live(Live::Lost) => return Cell::styled("lost", Style::Red),
             Self::Unreadable => return Cell::styled("unreadable report", Style::Red),
             Self::Record(record, _) | Self::NoRecord(record) => record,
         };
@@ -201,6 +205,11 @@ pub(super) async fn read(
         return Ok(Known::Claimed);
     }
     let attempt = files.attempt;
+    if let Some(live) = files.live
+        && files.artifacts.iter().all(|file| [LEDGER, File::Log.name()].contains(&&*file.name))
+    {
+        return Ok(Known::Live(live));
+    }
     if has(files, REPORT) {
         let json = read_file(client, run, attempt, &other(REPORT), MAX_REPORT).await?;
         let json = json.and_then(|json| serde_json::from_slice::<Value>(&json).ok());

@@ -204,6 +204,8 @@ fn short_revision(revision: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use datastore_api::key::Live;
+
     use super::*;
 
     #[test]
@@ -228,6 +230,8 @@ mod tests {
             row("vpc-plan-x4k2q", Some(Attempt(1)), record(planned)),
             row("vpc-apply-1", Some(Attempt(0)), record(failed)),
             row("new", Some(Attempt(0)), Known::Claimed),
+            row("now", Some(Attempt(0)), Known::Live(Live::Running)),
+            row("killed", Some(Attempt(2)), Known::Live(Live::Lost)),
             row("b\u{1b}[2Jad", None, Known::Unreadable),
         ];
         insta::assert_snapshot!(table(&rows, Colours(false), now), @r"
@@ -235,6 +239,8 @@ mod tests {
         vpc-plan-x4k2q/1  plan    changes            +1 ~20 -0  01234567-dirty  3 minutes ago
         vpc-apply-1/0     apply   failed (lock)                                 1 hour ago
         new/0                     not finished                                  1 hour ago
+        now/0                     running                                       1 hour ago
+        killed/2                  lost                                          1 hour ago
         b^[[2Jad                  unreadable report                             1 hour ago
         ");
     }

@@ -16,3 +16,6 @@ pub(in crate::store) mod merge;
 pub(in crate::store) mod read;
 pub(in crate::store) mod view;
 pub(in crate::store) mod window;
+
+#[cfg(test)]
+mod tests;

@@ -51,6 +51,7 @@ impl Artifacts {
             kept: false,
             attempt_is_fixed: wanted.is_fixed,
             server: if is_burritos { Server::Burritos } else { Server::Current },
+            live: None,
         };
         if is_burritos {
             tracing::warn!(

@@ -142,6 +142,11 @@ impl Store {
             }
         } else if bytes.is_empty() {
             if !complete {
+                // Another replica may have ended the log, or appended to it.
+                match self.piece_size(&log.run, log.attempt, tip.end).await {
+                    Err(StoreError::NotFound) => {}
+                    found => return found.map(|_| Tried::Raced),
+                }
                 self.confirm(log, tip.objects == 0).await?;
                 tip.objects = tip.objects.max(1);
                 tip.seen = tokio::time::Instant::now();

@@ -211,7 +211,9 @@ impl Store {
             return Ok(0);
         }
         *known = None;
-        if !tip.is_stored {
+        // Of a complete log that was deleted since, the mark of its end may be left.
+        let has_text = !view.merged.is_empty() || view.pieces.len() > 1;
+        if !tip.is_stored && (has_text || tip.end == 0) {
             match self.finish_log(&log, &mut tip).await {
                 Ok(_) | Err(StoreError::Exists) => {}
                 Err(error) => return Err(error),

@@ -1,0 +1,106 @@
+//! Live logs: appends, and a log that is read while it grows.
+
+use bytes::Bytes;
+use reqwest::header::{HeaderMap, HeaderName};
+use reqwest::{Method, Response, StatusCode};
+
+use super::call::{Call, run_query};
+use super::error::{ClientError, transport};
+use super::http::Client;
+use super::silence::Progress;
+use super::transfer::Upload;
+use crate::digest::Sha256;
+use crate::key::{Attempt, RunKey};
+
+/// How many bytes of a log are stored.
+const UPLOAD_OFFSET: HeaderName = HeaderName::from_static("upload-offset");
+
+/// The answer to an append.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Appended {
+    /// The bytes are stored. A log that is complete may have its digest.
+    Stored(Option<Sha256>),
+    /// The log has other bytes there, or another size, or is complete. The size, if it was answered.
+    Refused(Option<u64>),
+}
+
+/// A log that is read while it grows.
+#[derive(Debug)]
+pub struct FollowedLog {
+    call: String,
+    response: Response,
+}
+
+impl Client {
+    /// Appends to the log of an attempt, without retries. The same bytes may be appended again. No bytes confirm that the
+    /// writer works.
+    pub async fn append_log(
+        &self,
+        run: &RunKey,
+        attempt: Attempt,
+        offset: u64,
+        bytes: Bytes,
+        complete: bool,
+    ) -> Result<Appended, ClientError> {
+        let mut call = log_call(Method::POST, run, attempt, offset);
+        if complete {
+            call.query.push(("complete", "true".to_owned()));
+        }
+        let progress = Progress::default();
+        let request = Upload::bytes(bytes).attach(self.request(&call)?, &progress).await?;
+        let response = self.exchange(&call, request, &progress).await?;
+        let headers = response.headers();
+        match response.status() {
+            StatusCode::OK => Ok(Appended::Stored(digest(headers))),
+            StatusCode::CONFLICT => Ok(Appended::Refused(offset_in(headers))),
+            _ => Err(self.refused(&call, response, &progress).await),
+        }
+    }
+
+    /// Follows the log of an attempt from an offset, without retries. `None`: there is no log yet.
+    pub async fn follow_log(
+        &self,
+        run: &RunKey,
+        attempt: Attempt,
+        offset: u64,
+    ) -> Result<Option<FollowedLog>, ClientError> {
+        let mut call = log_call(Method::GET, run, attempt, offset);
+        call.query.push(("follow", "true".to_owned()));
+        match self.send(&call, self.request(&call)?, &Progress::default()).await {
+            Ok(response) => {
+                let call = self.name(&call);
+                let content = response.headers().get("content-type");
+                let is_text = content.is_some_and(|content| content.as_bytes().starts_with(b"text/plain"));
+                if !is_text {
+                    // An older datastore does not know the parameter.
+                    return Err(ClientError::Unsupported { call });
+                }
+                Ok(Some(FollowedLog { call, response }))
+            }
+            Err(error) if error.is_not_found(&call) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl FollowedLog {
+    /// The next bytes, however long they take. `None` is the end of the log; an error is only one of the connection.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, ClientError> {
+        self.response.chunk().await.map_err(|error| transport(self.call.clone(), error))
+    }
+}
+
+fn log_call(method: Method, run: &RunKey, attempt: Attempt, offset: u64) -> Call {
+    let mut query = run_query(run);
+    query.extend([("attempt", attempt.to_string()), ("offset", offset.to_string())]);
+    Call { method, path: "/api/logs".into(), query }
+}
+
+fn digest(headers: &HeaderMap) -> Option<Sha256> {
+    let text = headers.get("repr-digest")?.to_str().ok()?;
+    Sha256::from_repr_digest(text).ok().flatten()
+}
+
+fn offset_in(headers: &HeaderMap) -> Option<u64> {
+    headers.get(UPLOAD_OFFSET)?.to_str().ok()?.parse().ok()
+}
