@@ -16,6 +16,7 @@ mod api {
     mod documents;
     pub(crate) mod health;
     mod layer_metrics;
+    mod live_logs;
     mod logs;
     mod metrics;
     mod openapi;

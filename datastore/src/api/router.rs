@@ -86,10 +86,10 @@ extract! {
 /// Every route below `/api`, with the summary for its description. The handler of a GET also handles HEAD.
 fn api() -> Api<Shared> {
     use Route::{
-        AppendLogs, Attempts, ClaimAttempt, DeleteState, Encrypt, GetApplied, GetArtifact, GetBundle, GetLease,
-        GetLogs, GetPlan, GetState, GetTool, PostState, PutApplied, PutArtifact, PutBundle,
-        PutLogs, PutPlan, PutSnapshot, PutTool, ReleaseLease, RemoveLock, RenewLease, RestoreState,
-        Runs, States, TakeLease, UndeleteState,
+        AppendLogs, Attempts, ClaimAttempt, DeleteState, Encrypt, GetApplied, GetArtifact,
+        GetBundle, GetLease, GetLogs, GetPlan, GetState, GetTool, PostState, PutApplied,
+        PutArtifact, PutBundle, PutLogs, PutPlan, PutSnapshot, PutTool, ReleaseLease, RemoveLock,
+        RenewLease, RestoreState, Runs, States, TakeLease, UndeleteState,
     };
     let api = Api::new()
         .route(GetPlan, plans::get, "One rendering of a run's plan; without `attempt` the latest")

@@ -67,10 +67,7 @@ impl Store {
     }
 
     /// The greatest attempt of a run that has files or a live log.
-    pub(crate) async fn newest_attempt(
-        &self,
-        run: &RunKey,
-    ) -> Result<Option<Attempt>, StoreError> {
+    pub(crate) async fn newest_attempt(&self, run: &RunKey) -> Result<Option<Attempt>, StoreError> {
         let (files, live) = tokio::try_join!(self.files(run), self.live_views(run))?;
         Ok(files.into_iter().map(|(attempt, ..)| attempt).chain(live.into_keys()).max())
     }

@@ -78,7 +78,11 @@ impl Reader<'_> {
             if !broken.is_transient() || answered.elapsed() > limit {
                 return Err(broken.into());
             }
-            tracing::debug!("the log is followed again from byte {}: {}", self.offset, chain(&broken));
+            tracing::debug!(
+                "the log is followed again from byte {}: {}",
+                self.offset,
+                chain(&broken)
+            );
             sleep(PAUSE).await;
         }
     }

@@ -73,6 +73,8 @@ fn queries(path: &str, parameters: &Value) -> Vec<String> {
             (_, "set" | "approval") => {
                 &["e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"]
             }
+            ("/api/logs", "follow" | "complete") => &["true"],
+            ("/api/logs", "offset") => &["0"],
             ("/api/approvals", "lifetime_seconds") => &["60"],
             ("/api/metrics", "prefix") => &["plancha"],
             ("/api/applied", "plan") => {

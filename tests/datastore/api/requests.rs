@@ -67,7 +67,6 @@ async fn unknown_paths_and_methods_return_404() {
     for datastore in TestDatastore::each().await {
         let wrong = [
             (Method::DELETE, format!("plans?{RUN}&attempt=0")),
-            (Method::POST, format!("logs?{RUN}&attempt=0")),
             (Method::PUT, format!("attempts?{RUN}")),
             (Method::GET, "x".to_owned()),
             (Method::GET, String::new()),

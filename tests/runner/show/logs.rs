@@ -1,6 +1,6 @@
 //! `runner logs`.
 
-use support::{Sandbox, TestDatastore};
+use support::{Fault, FaultyDatastore, Sandbox, TestDatastore, eventually};
 
 use crate::RUNNER;
 use crate::stored_run::StoredRun;
@@ -54,4 +54,67 @@ async fn error_for_an_attempt_without_a_log_names_its_files() {
         "{}",
         ended.stderr
     );
+}
+
+/// A module whose apply waits until the file `go` exists.
+fn waiting(sandbox: &Sandbox) -> std::path::PathBuf {
+    let go = sandbox.path("go");
+    let command =
+        format!("echo it is on its way; while [ ! -e {} ]; do sleep 0.05; done", go.display());
+    sandbox.write(
+        "main.tf",
+        &format!("resource \"terraform_data\" \"a\" {{\n  provisioner \"local-exec\" {{ command = \"{command}\" }}\n}}\n"),
+    );
+    go
+}
+
+const APPLY: &[&str] = &["apply", "--no-plan", "--name", "x", "--run", "a"];
+const FOLLOW: &[&str] = &["logs", "-f", "default/x/a"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn log_of_a_run_is_followed_from_its_first_text_to_its_end() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER);
+    let go = waiting(&sandbox);
+    let applying = sandbox.start(Some(&datastore.url), APPLY);
+    eventually("terraform applies", || applying.said("it is on its way"));
+    let following = sandbox.start(Some(&datastore.url), FOLLOW);
+    eventually("the log shows it", || following.said("it is on its way"));
+    let runs = sandbox.run_with(&datastore.url, &["runs", "--name", "x"]);
+    assert!(runs.stdout.contains("a/0") && runs.stdout.contains("running"), "{runs:?}");
+
+    std::fs::write(go, "").unwrap();
+    let (applied, followed) = (applying.wait(), following.wait());
+
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+    assert_eq!(followed.code, 0, "{}", followed.stderr);
+    let stored = StoredRun::new(&datastore, "default", "x", "a");
+    assert_eq!(followed.stdout, stored.log(0).await);
+    assert!(followed.stdout.contains("Apply complete!"), "{}", followed.stdout);
+    let names = stored.names(0).await;
+    assert!(names.contains(&"run.log".to_owned()) && names.contains(&"ledger.json".to_owned()));
+    assert!(sandbox.is_clean());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn datastore_without_appends_stores_the_whole_log_at_the_end() {
+    let datastore = TestDatastore::memory().await;
+    for status in [404, 405, 500, 0] {
+        let fault = Fault { method: "POST", part: "/api/logs", status, times: usize::MAX };
+        let proxy = FaultyDatastore::before(&datastore.url, vec![fault]).await;
+        let sandbox = Sandbox::new(RUNNER);
+        let go = waiting(&sandbox);
+        let run = format!("r{status}");
+        let applying =
+            sandbox.start(Some(&proxy.url), &["apply", "--no-plan", "--name", "x", "--run", &run]);
+        eventually("an append is refused", || {
+            proxy.seen().iter().any(|seen| seen.contains("POST") && seen.contains("/api/logs"))
+        });
+        std::fs::write(go, "").unwrap();
+        let applied = applying.wait();
+        assert_eq!(applied.code, 0, "{status}: {}", applied.stderr);
+        assert!(!applied.stderr.contains("append"), "{status}: {}", applied.stderr);
+        let log = StoredRun::new(&datastore, "default", "x", &run).log(0).await;
+        assert!(log.contains("Apply complete!"), "{status}: {log}");
+    }
 }

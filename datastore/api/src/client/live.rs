@@ -70,7 +70,8 @@ impl Client {
             Ok(response) => {
                 let call = self.name(&call);
                 let content = response.headers().get("content-type");
-                let is_text = content.is_some_and(|content| content.as_bytes().starts_with(b"text/plain"));
+                let is_text =
+                    content.is_some_and(|content| content.as_bytes().starts_with(b"text/plain"));
                 if !is_text {
                     // An older datastore does not know the parameter.
                     return Err(ClientError::Unsupported { call });

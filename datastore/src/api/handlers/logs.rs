@@ -18,6 +18,7 @@ use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use tokio_util::sync::CancellationToken;
 
 use crate::api::error::{ApiError, Cause};
+use crate::api::handlers::logs::events::is_incomplete;
 use crate::api::params::{FromParams, Params, Query};
 use crate::api::route::Route;
 use crate::api::transfer::{Compare, Upload, etag_matches, logged, record_read, tag};
@@ -181,11 +182,6 @@ impl Lines {
         json.extend_from_slice(b"\"]}\n");
         json.into()
     }
-}
-
-/// Whether these bytes could still become a character.
-fn is_incomplete(bytes: &[u8]) -> bool {
-    std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_none())
 }
 
 /// Go replaces every byte that is not UTF-8, one by one.

@@ -37,9 +37,8 @@ impl Context<'_> {
     /// The runs of a layer that have a live log or a ledger beside it.
     pub(super) async fn live_runs(&self, layer: &str) -> Result<HashSet<RunKey>, CommandError> {
         let objects = self.store.list(&format!("{LIVE}{layer}/")).map_err(failed("list"))?;
-        let runs = objects.try_filter_map(async |object| {
-            Ok(live_attempt(&object.key).map(|(run, _)| run))
-        });
+        let runs = objects
+            .try_filter_map(async |object| Ok(live_attempt(&object.key).map(|(run, _)| run)));
         runs.try_collect().await.map_err(failed("list"))
     }
 
@@ -59,8 +58,10 @@ impl Context<'_> {
         let removed = std::mem::take(&mut swept.removed_directories);
         let is_expired = |object: &Object, _| {
             let Some(attempt) = live_attempt(&object.key) else { return false };
+            let newest = newest.get(&attempt);
             removed.contains(&format!("layers/{}/", attempt.0))
-                || !with_files.contains(&attempt) && self.is_lost(newest.get(&attempt))
+                || !with_files.contains(&attempt) && self.is_lost(newest)
+                || self.is_too_old(object, newest)
         };
         self.delete(&format!("{LIVE}{layer}/"), swept, is_expired).await?;
         swept.removed_directories = removed;
@@ -99,9 +100,17 @@ impl Context<'_> {
     }
 
     fn is_lost(&self, newest: Option<&Timestamp>) -> bool {
-        newest.is_some_and(|newest| {
-            let age = Duration::try_from(self.now.duration_since(*newest));
-            age.unwrap_or_default() > LOST_LOG_AGE
-        })
+        newest.is_some_and(|newest| self.age(*newest) > LOST_LOG_AGE)
+    }
+
+    /// Whether the rules delete such an object at this age. `newest`: of all of the attempt that is live.
+    fn is_too_old(&self, object: &Object, newest: Option<&Timestamp>) -> bool {
+        let kind = Key::from_path(&object.key).map(|key| key.kind());
+        let max_age = kind.and_then(|kind| self.rules.max_age.get(&kind));
+        max_age.zip(newest).is_some_and(|(max_age, newest)| self.age(*newest) > *max_age)
+    }
+
+    fn age(&self, time: Timestamp) -> Duration {
+        Duration::try_from(self.now.duration_since(time)).unwrap_or_default()
     }
 }

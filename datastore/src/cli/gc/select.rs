@@ -146,11 +146,9 @@ fn kept(items: &[Item]) -> HashSet<&str> {
             file.name().contains(STATE) || is_needed && newest_attempts.contains(&(run, *attempt))
         }
         Key::Bundle(key) => bundles.get(&key.git_ref) == Some(&item.modified),
-        Key::Applied(_)
-        | Key::State(..)
-        | Key::Document(_)
-        | Key::Approval(..)
-        | Key::Live(..) => false,
+        Key::Applied(_) | Key::State(..) | Key::Document(_) | Key::Approval(..) | Key::Live(..) => {
+            false
+        }
     };
     items.iter().filter(is_kept).map(|item| &*item.path).collect()
 }

@@ -181,11 +181,9 @@ pub(in crate::store) fn signature(path: &Path) -> Option<Signature> {
         Key::File(_, _, File::Plan(PlanFormat::Bin)) => Some(Signature::Plan),
         Key::File(_, _, File::Plan(PlanFormat::Json)) => Some(Signature::Json),
         Key::State(..) => Some(Signature::Json),
-        Key::File(..)
-        | Key::Applied(_)
-        | Key::Document(_)
-        | Key::Approval(..)
-        | Key::Live(..) => None,
+        Key::File(..) | Key::Applied(_) | Key::Document(_) | Key::Approval(..) | Key::Live(..) => {
+            None
+        }
     }
 }
 

@@ -34,8 +34,11 @@ mod tests {
     fn the_last_attempt_number_has_no_next_one() {
         let run = "r".parse::<Name>().unwrap();
         let next = |numbers: &[u32]| {
-            let files =
-                |number: &u32| AttemptFiles { attempt: Attempt(*number), artifacts: Vec::new(), live: None };
+            let files = |number: &u32| AttemptFiles {
+                attempt: Attempt(*number),
+                artifacts: Vec::new(),
+                live: None,
+            };
             next_free(&run, &numbers.iter().map(files).collect::<Vec<_>>())
         };
         assert_eq!(next(&[]).unwrap(), Attempt(0));

@@ -65,10 +65,15 @@ fn whole(bytes: &[u8]) -> usize {
     let start = bytes.len().saturating_sub(4);
     let last = (start..bytes.len()).rev().find(|at| bytes[*at] & 0xc0 != 0x80);
     match last {
-        Some(at) if super::is_incomplete(&bytes[at..]) => at,
+        Some(at) if is_incomplete(&bytes[at..]) => at,
         Some(at) if bytes[at] == b'\r' && at + 1 == bytes.len() => at,
         _ => bytes.len(),
     }
+}
+
+/// Whether these bytes could still become a character.
+pub(super) fn is_incomplete(bytes: &[u8]) -> bool {
+    std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_none())
 }
 
 #[cfg(test)]
@@ -83,7 +88,9 @@ mod tests {
         for event in events.split_terminator("\n\n") {
             let data = event.lines().filter_map(|line| line.strip_prefix("data: "));
             text.push_str(&data.collect::<Vec<_>>().join("\n"));
-            ids.extend(event.lines().filter_map(|line| line.strip_prefix("id: ")?.parse::<usize>().ok()));
+            ids.extend(
+                event.lines().filter_map(|line| line.strip_prefix("id: ")?.parse::<usize>().ok()),
+            );
         }
         (text, ids)
     }

@@ -7,9 +7,8 @@ use bytes::Bytes;
 use datastore_api::{Attempt, RunKey, Sha256};
 use futures::{TryStreamExt as _, stream};
 
-use crate::store::attempts::live::logs::{FeedState, LiveLog};
+use crate::store::attempts::live::logs::{FeedState, LiveLog, Tip};
 use crate::store::attempts::live::merge::{MANY, TOO_MANY};
-use crate::store::attempts::live::view::Tip;
 use crate::store::backend::metered::{in_time, put_timeout};
 use crate::store::error::{StoreError, backend_error};
 use crate::store::handle::Store;
@@ -195,12 +194,7 @@ impl Store {
         Ok(true)
     }
 
-    async fn create_piece(
-        &self,
-        log: &LiveLog,
-        at: u64,
-        bytes: Bytes,
-    ) -> Result<bool, StoreError> {
+    async fn create_piece(&self, log: &LiveLog, at: u64, bytes: Bytes) -> Result<bool, StoreError> {
         let key = Key::Live(log.run.clone(), log.attempt, LivePart::Piece(at));
         let sha256 = Some(Sha256::of(&bytes));
         let conditions = PutConditions { sha256, create: true, replaces: None };
@@ -248,7 +242,11 @@ impl Store {
     }
 
     /// Ends the live log of an attempt after a PUT of the whole log: its pieces are deleted, and nothing can be appended.
-    pub(crate) async fn replace_log(&self, run: &RunKey, attempt: Attempt) -> Result<(), StoreError> {
+    pub(crate) async fn replace_log(
+        &self,
+        run: &RunKey,
+        attempt: Attempt,
+    ) -> Result<(), StoreError> {
         let log = self.live.log(run, attempt);
         let mut known = log.tip.lock().await;
         *known = None;

@@ -39,9 +39,7 @@ impl Store {
     pub(crate) async fn key_to_read(&self, key: Key) -> Result<Key, StoreError> {
         match &key {
             Key::File(run, attempt, file) if file.name() == LEDGER => match self.stat(&key).await {
-                Err(StoreError::NotFound) => {
-                    Ok(Key::Live(run.clone(), *attempt, LivePart::Ledger))
-                }
+                Err(StoreError::NotFound) => Ok(Key::Live(run.clone(), *attempt, LivePart::Ledger)),
                 _ => Ok(key),
             },
             _ => Ok(key),

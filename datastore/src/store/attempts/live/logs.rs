@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use datastore_api::digest::Hasher;
 use datastore_api::{Attempt, RunKey};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
-use crate::store::attempts::live::view::Tip;
 use crate::store::attempts::live::window::Window;
 use crate::transport::memory::Memory;
 
@@ -34,6 +34,21 @@ pub(super) struct LiveLog {
     pub(super) is_merging: AtomicBool,
     /// The newest bytes, and their digest.
     pub(super) recent: Mutex<Recent>,
+}
+
+/// Where a log ends.
+#[derive(Clone, Debug)]
+pub(super) struct Tip {
+    /// The number of bytes that are stored.
+    pub(super) end: u64,
+    /// How many objects it has, as far as this process knows.
+    pub(super) objects: usize,
+    /// Whether nothing can be appended any more.
+    pub(super) is_closed: bool,
+    /// Whether it is one object.
+    pub(super) is_stored: bool,
+    /// When this was true.
+    pub(super) seen: Instant,
 }
 
 /// What followers of a log are told.

@@ -11,8 +11,8 @@ use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::store::attempts::live::ledger::LEDGER;
-use crate::store::attempts::live::logs::LiveLog;
-use crate::store::attempts::live::view::{ALIVE, Tip};
+use crate::store::attempts::live::logs::{LiveLog, Tip};
+use crate::store::attempts::live::view::ALIVE;
 use crate::store::error::{StoreError, backend_error};
 use crate::store::handle::Store;
 use crate::store::key::{Key, LIVE, LivePart, live_prefix};
@@ -182,12 +182,17 @@ impl Store {
 
     /// Completes and removes what is left of live logs that have ended: an interrupted completion, pieces beside `run.log`, the
     /// mark of the end of an older one. Only those count in which nothing is younger than `age` at `now`.
-    pub(crate) async fn tidy_logs(&self, now: Timestamp, age: Duration) -> Result<Tidied, StoreError> {
+    pub(crate) async fn tidy_logs(
+        &self,
+        now: Timestamp,
+        age: Duration,
+    ) -> Result<Tidied, StoreError> {
         let mut settled = BTreeMap::<String, (RunKey, Attempt, bool)>::new();
         let mut objects = self.list(LIVE)?;
         while let Some(object) = objects.try_next().await? {
             let Some((run, attempt)) = live_attempt(&object.key) else { continue };
-            let old = now.duration_since(object.modified) > SignedDuration::try_from(age).unwrap_or_default();
+            let old = now.duration_since(object.modified)
+                > SignedDuration::try_from(age).unwrap_or_default();
             let name = format!("{run}/{attempt}");
             let is_ledger = object.key.ends_with(LEDGER);
             let (_, _, is_settled) = settled.entry(name).or_insert((run, attempt, true));
@@ -227,5 +232,4 @@ impl Store {
     pub(super) fn alive_path(log: &LiveLog) -> String {
         format!("{}{ALIVE}", live_prefix(&log.run, log.attempt))
     }
-
 }

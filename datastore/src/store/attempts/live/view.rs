@@ -8,6 +8,7 @@ use futures::TryStreamExt as _;
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
+use crate::store::attempts::live::logs::Tip;
 use crate::store::error::StoreError;
 use crate::store::handle::Store;
 use crate::store::key::{Key, LIVE, LivePart, live_prefix};
@@ -34,21 +35,6 @@ pub(in crate::store) struct View {
     pub(super) newest: Option<Timestamp>,
     /// The objects of the log.
     pub(super) objects: Vec<Object>,
-}
-
-/// Where a log ends.
-#[derive(Clone, Debug)]
-pub(super) struct Tip {
-    /// The number of bytes that are stored.
-    pub(super) end: u64,
-    /// How many objects it has, as far as this process knows.
-    pub(super) objects: usize,
-    /// Whether nothing can be appended any more.
-    pub(super) is_closed: bool,
-    /// Whether it is one object.
-    pub(super) is_stored: bool,
-    /// When this was true.
-    pub(super) seen: Instant,
 }
 
 impl View {
