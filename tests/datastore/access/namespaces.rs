@@ -127,15 +127,17 @@ fn asked_for(double: &FakeCloud) -> Vec<String> {
 }
 
 /// The folders of a storage that have a folder for each namespace.
-const ROOTS: [&str; 11] = [
+const ROOTS: [&str; 13] = [
     "layers",
     "repositories",
     ".plancha/runs",
     ".plancha/claims",
+    ".plancha/live",
     ".plancha/applied",
     ".plancha/documents",
     ".plancha/approvals",
     ".plancha/sha256/.plancha/applied",
+    ".plancha/sha256/.plancha/live",
     ".plancha/sha256/.plancha/documents",
     ".plancha/sha256/layers",
     ".plancha/sha256/repositories",

@@ -160,7 +160,8 @@ fn strangers(
         ("a token of another namespace", "team-a", &[Verb::Read, Verb::Write, Verb::List][..]),
         ("a token of a pattern beside", "team-a*", &[Verb::Read, Verb::Write, Verb::List]),
         ("a token that may do nothing", "team-b", &[]),
-        ("a token that may only append and delete", "*", &[Verb::Append, Verb::Delete]),
+        ("a token that may only delete", "*", &[Verb::Delete]),
+        ("a token that may only append elsewhere", "team-a", &[Verb::Append]),
         ("a token that administers one namespace", "team-a", &[Verb::Admin]),
     ] {
         let (token, rule) = token(name, &[namespaces], &[], verbs);

@@ -63,7 +63,7 @@ async fn a_claimed_attempt_is_listed_without_files_and_is_never_the_latest() {
         assert_eq!(claim(&datastore, 7, "b").await.status, 200);
         let listed = get(&datastore, &format!("attempts?{RUN}")).await.json();
         assert_eq!(listed["attempts"][0]["artifacts"][0]["name"], "plan.json");
-        assert_eq!(listed["attempts"][1], json!({"attempt": 7, "artifacts": []}));
+        assert_eq!(listed["attempts"][1], json!({"attempt": 7, "artifacts": [], "live": null}));
         assert_eq!(listed["attempts"].as_array().unwrap().len(), 2);
         // Without an attempt it is the latest one's, on Burrito's routes too.
         assert_eq!(get(&datastore, &format!("plans?{RUN}")).await.text(), "{}");

@@ -160,7 +160,7 @@ async fn a_run_that_is_silent_for_a_minute_is_lost_until_it_returns() {
     assert_eq!(appended(&datastore, 0, "text").await, (200, 4));
     let live = datastore.root().join(".plancha/live");
     for file in files(&live) {
-        let file = std::fs::File::options().append(true).open(file).unwrap();
+        let file = std::fs::File::options().append(true).open(live.join(file)).unwrap();
         file.set_modified(SystemTime::now() - Duration::from_secs(70)).unwrap();
     }
     let listed = attempts(&datastore).await;
@@ -207,7 +207,6 @@ async fn followers_of_every_replica_get_the_text_as_it_comes_and_its_end() {
         assert_eq!(there.text().await.unwrap(), "three");
         // A complete log is sent at once.
         let rest = follow(&other, 4).await;
-        assert_eq!(rest.content_length(), Some(9));
         assert_eq!(rest.text().await.unwrap(), "two\nthree");
         assert_eq!(follow(&one, 13).await.text().await.unwrap(), "");
         assert_eq!(follow(&one, 14).await.status(), 416);
@@ -260,7 +259,10 @@ async fn sigterm_ends_followers_with_their_offset_and_no_byte_is_lost_or_repeate
     let mut got = read(&mut plain, text.len()).await;
     let events = CLIENT.get(format!("{url}&follow=true")).header("accept", "text/event-stream");
     let mut events = events.send().await.unwrap();
-    assert!(events.chunk().await.unwrap().is_some());
+    let mut event = String::new();
+    while !event.contains(&format!("id: {}\n", text.len())) {
+        event.push_str(str::from_utf8(&events.chunk().await.unwrap().unwrap()).unwrap());
+    }
     // One that accepts trailers.
     let mut socket = TcpStream::connect(&datastore.address).unwrap();
     let path = format!("/api/{LOG}&follow=true&offset={}", text.len() - 5);

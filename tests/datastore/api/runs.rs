@@ -33,7 +33,8 @@ async fn attempts_are_listed_oldest_first_with_their_files() {
         assert_eq!(
             listed,
             json!({"attempts": [
-                {"attempt": 2, "artifacts": [run, short]}, {"attempt": 10, "artifacts": [short]},
+                {"attempt": 2, "artifacts": [run, short], "live": null},
+                {"attempt": 10, "artifacts": [short], "live": null},
             ]})
         );
     }

@@ -7,7 +7,7 @@ use datastore_api::{File, PlanFormat};
 use futures::{StreamExt as _, TryStreamExt as _};
 
 use crate::cli::error::CommandError;
-use crate::cli::gc::context::{Context, Swept, failed};
+use crate::cli::gc::context::{Context, Swept, failed, layer};
 use crate::cli::gc::select::Item;
 use crate::store::{APPLIED, CLAIMS, Claim, Key, Object};
 
@@ -108,9 +108,4 @@ impl Context<'_> {
         }
         Ok(())
     }
-}
-
-/// `<namespace>/<layer>`, with which a path begins.
-pub(super) fn layer(path: &str) -> &str {
-    path.match_indices('/').nth(1).map_or(path, |(end, _)| &path[..end])
 }

@@ -1,13 +1,13 @@
 //! What every part of `gc` needs: the storage, the rules, the time; and the results so far.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
-use datastore_api::chain;
+use datastore_api::{Attempt, RunKey, chain};
 use jiff::Timestamp;
 
 use crate::cli::error::CommandError;
 use crate::cli::gc::select::Rules;
-use crate::store::{Store, StoreError, concise};
+use crate::store::{Object, Store, StoreError, concise};
 
 /// The storage, the rules, and the time by the storage's clock.
 #[derive(Clone, Copy)]
@@ -17,6 +17,29 @@ pub(super) struct Context<'a> {
     pub(super) now: Timestamp,
     /// Paths of records of applies that show which version of a state is good: no rule deletes them.
     pub(super) kept_records: &'a HashSet<String>,
+    /// What is live: no file of an attempt yet.
+    pub(super) live: &'a LiveObjects,
+}
+
+/// The objects of all live logs, and of ledgers beside them.
+#[derive(Debug, Default)]
+pub(super) struct LiveObjects {
+    /// By layer: `<namespace>/<layer>`.
+    pub(super) of_layers: HashMap<String, Vec<((RunKey, Attempt), Object)>>,
+    /// When the newest object of each attempt was stored.
+    pub(super) newest: HashMap<(RunKey, Attempt), Timestamp>,
+}
+
+impl LiveObjects {
+    /// The runs of a layer.
+    pub(super) fn runs(&self, layer: &str) -> impl Iterator<Item = &RunKey> {
+        self.of_layers.get(layer).into_iter().flatten().map(|((run, _), _)| run)
+    }
+}
+
+/// `<namespace>/<layer>`, with which a path begins.
+pub(super) fn layer(path: &str) -> &str {
+    path.match_indices('/').nth(1).map_or(path, |(end, _)| &path[..end])
 }
 
 /// The results so far.

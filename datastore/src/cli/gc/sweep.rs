@@ -17,7 +17,7 @@ use futures::{Stream, StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
 
 use crate::cli::error::CommandError;
-use crate::cli::gc::context::{Context, Swept, failed};
+use crate::cli::gc::context::{Context, LiveObjects, Swept, failed};
 use crate::cli::gc::select::{Item, Reason, Rules};
 use crate::store::{INDEX, Key, Object, RunSet, Store, StoreError};
 use crate::transport::limits::Size;
@@ -66,8 +66,10 @@ pub(in crate::cli) async fn sweep(
     let parallelism = if store.is_bucket() { Parallelism::BUCKET } else { Parallelism::DIRECTORY };
     let mut total = Swept::default();
     let none = HashSet::new();
-    let context = Context { store, rules, now, kept_records: &none };
-    context.complete_logs(&mut total).await?;
+    let nothing = LiveObjects::default();
+    let context = Context { store, rules, now, kept_records: &none, live: &nothing };
+    let live = context.complete_logs(&mut total).await?;
+    let context = Context { live: &live, ..context };
     // States come first: the record of an apply shows which version is good.
     let states = stream::iter(context.layers_with_states().await?);
     let swept = states.map(|layer| context.sweep_states(layer)).buffered(parallelism.owners);
@@ -237,9 +239,9 @@ impl Owner<'_> {
     /// Deletes the index entries of a layer's runs that have no objects.
     async fn delete_entries(&self, layer: &str, swept: &mut Swept) -> Result<(), CommandError> {
         let (mut kept_runs, mut removed_runs) = (RunSet::default(), RunSet::default());
-        for run in self.context.live_runs(layer).await? {
+        for run in self.context.live.runs(layer) {
             if !swept.removed_directories.contains(&format!("layers/{run}/")) {
-                kept_runs.insert(&run);
+                kept_runs.insert(run);
             }
         }
         let runs = self.items.iter().map(|item| (group(item), &item.key));

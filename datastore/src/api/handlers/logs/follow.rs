@@ -137,7 +137,12 @@ impl Follow {
             return Err(Cause::Range { size });
         }
         record_read(&self.context, &found.meta);
-        let bytes = self.store.open_version(key, found, offset..size).await?;
+        // An empty range cannot be read.
+        let bytes = if offset == size {
+            stream::empty().boxed()
+        } else {
+            self.store.open_version(key, found, offset..size).await?
+        };
         if events {
             let text = bytes.map(|bytes| bytes.map(Part::Text).map_err(BoxError::from));
             let end = stream::once(async { Ok(Part::End(End::Complete)) });

@@ -36,7 +36,8 @@ pub struct Append {
 /// An append whose bytes are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Appended {
-    /// How many bytes of the log are stored.
+    /// How many bytes of the log are stored. For a repeated append it may be only those up to its end, if another replica has
+    /// appended more.
     pub end: u64,
     /// The digest of a log that is complete, if it was computed now.
     pub sha256: Option<Sha256>,
@@ -100,17 +101,21 @@ impl Store {
                 Some(tip) => (tip, false),
                 None => (self.load_tip(run, attempt).await?.0, true),
             };
+            if !is_fresh && (tip.is_closed || append.offset != tip.end) {
+                // Another replica may have changed it.
+                continue;
+            }
             match self.try_append(&log, tip, append).await? {
                 Tried::Done(tip, appended) => {
                     *known = Some(tip);
                     return Ok(appended);
                 }
-                Tried::Refused(tip) if is_fresh => {
+                Tried::Refused(tip) => {
                     let refused = AppendError::Offset { end: tip.end, is_complete: tip.is_closed };
                     *known = Some(tip);
                     return Err(refused);
                 }
-                Tried::Refused(_) | Tried::Raced => {}
+                Tried::Raced => {}
             }
         }
         Err(StoreError::Undecided.into())
@@ -146,6 +151,9 @@ impl Store {
                     Err(StoreError::NotFound) => {}
                     found => return found.map(|_| Tried::Raced),
                 }
+                if self.deleted(&log.run, log.attempt).await? != tip.deleted {
+                    return Ok(Tried::Raced);
+                }
                 self.confirm(log, tip.objects == 0).await?;
                 tip.objects = tip.objects.max(1);
                 tip.seen = tokio::time::Instant::now();
@@ -155,7 +163,7 @@ impl Store {
         }
         let mut sha256 = None;
         if *complete && !tip.is_closed {
-            if !self.close_log(log, tip.end).await? {
+            if !self.close_log(log, &tip).await? {
                 return Ok(Tried::Raced);
             }
             tip.is_closed = true;
@@ -179,9 +187,10 @@ impl Store {
     ) -> Result<bool, StoreError> {
         if tip.objects >= TOO_MANY {
             self.merge_pieces(log).await?;
-            tip.objects = self.live_view(&log.run, log.attempt).await?.objects.len();
+            // It is to be listed again.
+            return Ok(false);
         }
-        if !self.create_piece(log, tip.end, bytes.clone()).await? {
+        if !self.create_piece(log, tip, bytes.clone()).await? {
             return Ok(false);
         }
         log.publish(tip.end, bytes, &self.memory);
@@ -194,20 +203,27 @@ impl Store {
         Ok(true)
     }
 
-    async fn create_piece(&self, log: &LiveLog, at: u64, bytes: Bytes) -> Result<bool, StoreError> {
-        let key = Key::Live(log.run.clone(), log.attempt, LivePart::Piece(at));
+    /// Creates a piece at the end of a log. Returns whether it did: `false` also if the log may have become longer, and what had
+    /// this offset was deleted since.
+    async fn create_piece(
+        &self,
+        log: &LiveLog,
+        tip: &Tip,
+        bytes: Bytes,
+    ) -> Result<bool, StoreError> {
+        let key = Key::Live(log.run.clone(), log.attempt, LivePart::Piece(tip.end));
         let sha256 = Some(Sha256::of(&bytes));
         let conditions = PutConditions { sha256, create: true, replaces: None };
         match self.put(&key, conditions, stream::iter([Ok(bytes)])).await {
-            Ok(_) => Ok(true),
+            Ok(_) => Ok(self.deleted(&log.run, log.attempt).await? == tip.deleted),
             Err(StoreError::Exists) => Ok(false),
             Err(error) => Err(error),
         }
     }
 
     /// Marks the end of a log. Returns whether it did: `false` if bytes were appended there.
-    async fn close_log(&self, log: &LiveLog, at: u64) -> Result<bool, StoreError> {
-        self.create_piece(log, at, Bytes::new()).await
+    async fn close_log(&self, log: &LiveLog, tip: &Tip) -> Result<bool, StoreError> {
+        self.create_piece(log, tip, Bytes::new()).await
     }
 
     /// Records that the writer of a log works. With the first object of an attempt, its run comes into the index.
@@ -251,6 +267,7 @@ impl Store {
         let mut known = log.tip.lock().await;
         *known = None;
         for _ in 0..TRIES {
+            let deleted = self.deleted(run, attempt).await?;
             let view = self.live_view(run, attempt).await?;
             if view.is_empty() {
                 return Ok(());
@@ -258,10 +275,10 @@ impl Store {
             let tip = match self.tip_of(run, attempt, &view).await {
                 // A completion has deleted it meanwhile.
                 Err(StoreError::NotFound) => continue,
-                tip => tip?,
+                tip => Tip { deleted, ..tip? },
             };
-            if tip.is_closed || self.close_log(&log, tip.end).await? {
-                self.sweep_pieces(&view.objects, tip.end).await?;
+            if tip.is_closed || self.close_log(&log, &tip).await? {
+                self.sweep_pieces(&log, &view.objects, tip.end).await?;
                 return self.settle_feed(&log).await;
             }
         }

@@ -13,6 +13,7 @@ use futures::TryStreamExt as _;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
+use crate::store::attempts::live::append::MAX_APPEND;
 use crate::store::attempts::live::logs::{Feed, FeedState, LiveLog};
 use crate::store::attempts::live::window::CHUNK;
 use crate::store::error::StoreError;
@@ -20,10 +21,9 @@ use crate::store::handle::Store;
 use crate::store::key::{Key, LivePart};
 use crate::store::object::ByteStream;
 
-/// Between two requests to the storage for the next piece of a followed log.
-const POLL: Duration = Duration::from_secs(1);
-/// After so many requests without a result the log is listed: its next piece may have been merged or deleted long ago.
-const MISSES: u32 = 30;
+/// Between two requests to the storage for a followed log: for its next piece, and whether pieces were deleted. Then the next one
+/// may have been merged, or the log is complete.
+const POLL: Duration = Duration::from_millis(950);
 
 /// A reader of a log that grows.
 pub(crate) struct Follower {
@@ -61,7 +61,8 @@ impl Store {
         let log = self.live.log(run, attempt);
         let feed = log.feed.subscribe();
         let mut is_polled = log.is_polled.lock().await;
-        if !*is_polled {
+        let state = log.feed.borrow().state;
+        if !*is_polled || state != FeedState::Open {
             let (tip, view) = self.load_tip(run, attempt).await?;
             if tip.is_stored {
                 return Ok(None);
@@ -70,12 +71,14 @@ impl Store {
                 return Err(StoreError::NotFound);
             }
             let state = if tip.is_closed { FeedState::Complete } else { FeedState::Open };
-            log.begin(tip.end, state);
             if tip.is_closed {
                 self.finish_later(run, attempt);
             }
-            *is_polled = true;
-            tokio::spawn(self.clone().poll(Arc::clone(&log)));
+            if !*is_polled {
+                log.begin(tip.end, state);
+                *is_polled = true;
+                tokio::spawn(self.clone().poll(Arc::clone(&log), tip.deleted));
+            }
         }
         drop(is_polled);
         let store = self.clone();
@@ -83,8 +86,8 @@ impl Store {
     }
 
     /// Asks the storage for more of a log while anybody follows it.
-    async fn poll(self, log: Arc<LiveLog>) {
-        let mut misses = 0;
+    async fn poll(self, log: Arc<LiveLog>, mut deleted: Bytes) {
+        let mut asks_for_piece = true;
         loop {
             sleep(POLL).await;
             {
@@ -99,14 +102,21 @@ impl Store {
                 // Its followers are about to end.
                 continue;
             }
-            if let Err(error) = self.poll_once(&log, &mut misses).await {
+            let polled = if asks_for_piece {
+                self.poll_pieces(&log).await
+            } else {
+                self.poll_deleted(&log, &mut deleted).await
+            };
+            asks_for_piece = !asks_for_piece;
+            if let Err(error) = polled {
                 let (run, error) = (&log.run, chain(&error));
                 tracing::warn!(%run, attempt = log.attempt.0, error, "a followed log cannot be read");
             }
         }
     }
 
-    async fn poll_once(&self, log: &LiveLog, misses: &mut u32) -> Result<(), StoreError> {
+    /// Asks for the next pieces.
+    async fn poll_pieces(&self, log: &LiveLog) -> Result<(), StoreError> {
         loop {
             let at = log.feed.borrow().end;
             let key = Key::Live(log.run.clone(), log.attempt, LivePart::Piece(at));
@@ -115,21 +125,36 @@ impl Store {
                 Ok((_, bytes)) => {
                     let bytes = Bytes::from(bytes.try_collect::<Vec<_>>().await?.concat());
                     log.publish(at, &bytes, &self.memory);
-                    *misses = 0;
                 }
-                Err(StoreError::NotFound) => break,
+                Err(StoreError::NotFound) => return Ok(()),
                 Err(error) => return Err(error),
             }
         }
-        *misses += 1;
-        if *misses >= MISSES {
-            *misses = 0;
-            let (tip, _) = self.load_tip(&log.run, log.attempt).await?;
-            if tip.is_stored {
-                return self.settle_feed(log).await;
-            }
-            log.publish_end(tip.end);
+    }
+
+    /// Lists the log again if pieces were deleted.
+    async fn poll_deleted(&self, log: &LiveLog, known: &mut Bytes) -> Result<(), StoreError> {
+        if self.deleted(&log.run, log.attempt).await? == *known {
+            return Ok(());
         }
+        let (tip, _) = self.load_tip(&log.run, log.attempt).await?;
+        if tip.is_closed {
+            return self.settle_feed(log).await;
+        }
+        self.extend_feed(log, tip.end).await?;
+        *known = tip.deleted;
+        Ok(())
+    }
+
+    /// Tells followers of bytes up to `end`. A few are read once for all of them.
+    async fn extend_feed(&self, log: &LiveLog, end: u64) -> Result<(), StoreError> {
+        let at = log.feed.borrow().end;
+        if at < end && end - at <= MAX_APPEND as u64 {
+            let bytes = self.read_log(&log.run, log.attempt, at..end);
+            let bytes = bytes.try_collect::<Vec<_>>().await?.concat();
+            log.publish(at, &bytes.into(), &self.memory);
+        }
+        log.publish_end(end);
         Ok(())
     }
 
@@ -146,8 +171,10 @@ impl Store {
             // The pieces are being merged.
             Err(StoreError::NotFound) => {
                 let (tip, _) = self.load_tip(&log.run, log.attempt).await?;
-                log.publish_end(tip.end);
-                log.finish(FeedState::Complete);
+                self.extend_feed(log, tip.end).await?;
+                if tip.is_closed {
+                    log.finish(FeedState::Complete);
+                }
                 return Ok(());
             }
             Err(error) => return Err(error),
@@ -161,7 +188,7 @@ impl Store {
             log.finish(FeedState::Replaced);
             return Ok(());
         }
-        log.publish_end(size);
+        self.extend_feed(log, size).await?;
         log.finish(FeedState::Complete);
         Ok(())
     }

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::Bytes;
 use datastore_api::digest::Hasher;
 use datastore_api::{Attempt, RunKey};
 use tokio::sync::watch;
@@ -47,6 +48,8 @@ pub(super) struct Tip {
     pub(super) is_closed: bool,
     /// Whether it is one object.
     pub(super) is_stored: bool,
+    /// What says whether pieces were deleted since.
+    pub(super) deleted: Bytes,
     /// When this was true.
     pub(super) seen: Instant,
 }
@@ -122,7 +125,7 @@ impl LiveLog {
     }
 
     /// Tells followers of bytes that are stored. They are kept for a while if memory is free.
-    pub(super) fn publish(&self, start: u64, bytes: &bytes::Bytes, memory: &Memory) {
+    pub(super) fn publish(&self, start: u64, bytes: &Bytes, memory: &Memory) {
         if !self.is_followed() || bytes.is_empty() {
             return;
         }

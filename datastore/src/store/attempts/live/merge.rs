@@ -12,10 +12,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::store::attempts::live::ledger::LEDGER;
 use crate::store::attempts::live::logs::{LiveLog, Tip};
-use crate::store::attempts::live::view::ALIVE;
+use crate::store::attempts::live::view::{ALIVE, DELETED};
 use crate::store::error::{StoreError, backend_error};
 use crate::store::handle::Store;
-use crate::store::key::{Key, LIVE, LivePart, live_prefix};
+use crate::store::key::{Key, LIVE, LivePart, live_prefix, parse, random};
 use crate::store::object::Object;
 use crate::store::write::conditions::PutConditions;
 
@@ -60,7 +60,7 @@ impl Store {
         tip.is_stored = true;
         let view = self.live_view(&log.run, log.attempt).await;
         let swept = match view {
-            Ok(view) => self.sweep_pieces(&view.objects, tip.end).await,
+            Ok(view) => self.sweep_pieces(log, &view.objects, tip.end).await,
             Err(error) => Err(error),
         };
         if let Err(error) = swept {
@@ -128,7 +128,7 @@ impl Store {
             }
             _ => false,
         });
-        self.delete_pieces(covered).await
+        self.delete_pieces(log, covered).await
     }
 
     async fn put_merged(
@@ -149,25 +149,35 @@ impl Store {
     /// Deletes the objects of a complete log, except for the mark of its end: writers and followers elsewhere find it there.
     pub(super) async fn sweep_pieces(
         &self,
+        log: &LiveLog,
         objects: &[Object],
         end: u64,
     ) -> Result<(), StoreError> {
         let mark = LivePart::Piece(end);
         let left = objects.iter().filter(|object| {
-            !matches!(Key::from_path(&object.key), Some(Key::Live(_, _, part)) if part == mark)
+            let is_mark =
+                matches!(Key::from_path(&object.key), Some(Key::Live(_, _, part)) if part == mark);
+            !is_mark && !object.key.ends_with(DELETED)
         });
-        self.delete_pieces(left).await
+        self.delete_pieces(log, left).await
     }
 
     async fn delete_pieces(
         &self,
+        log: &LiveLog,
         objects: impl Iterator<Item = &Object>,
     ) -> Result<(), StoreError> {
+        let objects = objects.collect::<Vec<_>>();
+        if objects.is_empty() {
+            return Ok(());
+        }
+        let path = parse(&format!("{}{DELETED}", live_prefix(&log.run, log.attempt)))?;
+        self.put_internal(&path, format!("{:016x}", random()).into()).await?;
         // The digest of a large object may be in a record, which is deleted with it.
         let is_small = |object: &&Object| {
             self.is_bucket() && object.size <= self.backend.single_put_max as u64
         };
-        let (small, others): (Vec<_>, Vec<_>) = objects.partition(is_small);
+        let (small, others): (Vec<_>, Vec<_>) = objects.into_iter().partition(is_small);
         let small = small.into_iter().map(|object| object.key.clone()).collect::<Vec<_>>();
         let deleted = self.delete_many(small.iter().map(String::as_str)).await;
         let others = others.into_iter().map(|object| object.key.clone()).collect::<Vec<_>>();
@@ -224,7 +234,10 @@ impl Store {
                 Err(error) => return Err(error),
             }
         }
-        self.delete_pieces(view.objects.iter()).await?;
+        self.delete_pieces(&log, view.objects.iter()).await?;
+        // The name that it takes again may stay: nothing is left that a writer could take for the present log.
+        let path = format!("{}{DELETED}", live_prefix(run, attempt));
+        self.delete(&path).await?;
         Ok(view.objects.len())
     }
 

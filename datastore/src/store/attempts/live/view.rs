@@ -2,20 +2,26 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use datastore_api::key::Live;
 use datastore_api::{Attempt, File, RunKey};
 use futures::TryStreamExt as _;
 use jiff::{SignedDuration, Timestamp};
+use object_store::ObjectStoreExt as _;
 use tokio::time::Instant;
 
 use crate::store::attempts::live::logs::Tip;
-use crate::store::error::StoreError;
+use crate::store::backend::metered::{STAT_TIMEOUT, in_time};
+use crate::store::error::{StoreError, backend_error};
 use crate::store::handle::Store;
-use crate::store::key::{Key, LIVE, LivePart, live_prefix};
+use crate::store::key::{Key, LIVE, LivePart, live_prefix, parse};
 use crate::store::object::Object;
 
 /// The name of the object whose time shows that the writer of a log works, although it has nothing to append.
 pub(super) const ALIVE: &str = "alive";
+/// The name of the object that changes before pieces of a log are deleted. The name of a deleted piece can be taken again, by a
+/// writer that does not know of it: it compares this object before and after.
+pub(super) const DELETED: &str = "deleted";
 /// After this time without an append or a confirmation, the writer of a log is lost.
 const LOST_AFTER: SignedDuration = SignedDuration::from_secs(60);
 
@@ -52,6 +58,10 @@ impl View {
                 return;
             }
             _ if name == ALIVE => {}
+            _ if name == DELETED => {
+                self.objects.push(object);
+                return;
+            }
             _ => return,
         }
         self.newest = self.newest.max(Some(object.modified));
@@ -60,7 +70,7 @@ impl View {
 
     /// Whether there is no log.
     pub(super) fn is_empty(&self) -> bool {
-        self.objects.is_empty()
+        self.newest.is_none()
     }
 
     /// Where the last merged piece ends.
@@ -163,6 +173,8 @@ impl Store {
         run: &RunKey,
         attempt: Attempt,
     ) -> Result<(Tip, View), StoreError> {
+        // What was deleted until now is missing in what is read from now on.
+        let deleted = self.deleted(run, attempt).await?;
         // First the pieces: they are deleted only after `run.log` is stored.
         let view = self.live_view(run, attempt).await?;
         let log = Key::File(run.clone(), attempt, File::Log);
@@ -172,9 +184,10 @@ impl Store {
                 objects: view.objects.len(),
                 is_closed: true,
                 is_stored: true,
+                deleted,
                 seen: Instant::now(),
             },
-            Err(StoreError::NotFound) => self.tip_of(run, attempt, &view).await?,
+            Err(StoreError::NotFound) => Tip { deleted, ..self.tip_of(run, attempt, &view).await? },
             Err(error) => return Err(error),
         };
         Ok((tip, view))
@@ -192,6 +205,7 @@ impl Store {
             objects: view.objects.len(),
             is_closed: false,
             is_stored: false,
+            deleted: Bytes::new(),
             seen: Instant::now(),
         };
         // The name of a piece does not have its end, and its stored size may be that of encrypted bytes.
@@ -203,6 +217,23 @@ impl Store {
             tip.is_closed = size == 0;
         }
         Ok(tip)
+    }
+
+    /// What changes whenever pieces of a log are deleted.
+    pub(super) async fn deleted(
+        &self,
+        run: &RunKey,
+        attempt: Attempt,
+    ) -> Result<Bytes, StoreError> {
+        let path = parse(&format!("{}{DELETED}", live_prefix(run, attempt)))?;
+        let read = async {
+            match self.objects.get(&path).await {
+                Err(object_store::Error::NotFound { .. }) => Ok(Bytes::new()),
+                found => found?.bytes().await,
+            }
+        };
+        let read = in_time(STAT_TIMEOUT, "read which pieces of a log are deleted", read).await;
+        read.map_err(backend_error)?.map_err(backend_error)
     }
 
     /// The number of bytes of a piece; 0 marks the end of a log.
