@@ -24,7 +24,7 @@ impl Store {
         let (live, claimed) = tokio::try_join!(self.live_views(run), self.claimed(run))?;
         let empty = |attempt| AttemptFiles { attempt, artifacts: Vec::new(), live: None };
         let claimed = claimed.into_iter().map(|attempt| (attempt, empty(attempt)));
-        let mut attempts = BTreeMap::<Attempt, AttemptFiles>::from_iter(claimed);
+        let mut attempts = claimed.collect::<BTreeMap<Attempt, AttemptFiles>>();
         for (attempt, name, meta) in self.files(run).await? {
             let info = FileInfo { name, size: meta.size, modified: timestamp(&meta).to_string() };
             let files = attempts.entry(attempt).or_insert_with(|| empty(attempt));

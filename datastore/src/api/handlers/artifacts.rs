@@ -44,9 +44,7 @@ pub(crate) async fn put(
 ) -> Result<Response, ApiError> {
     let stored = async {
         let key = store.key_to_store(put.key()).await?;
-        let response = upload.store(&store, &key).await?;
-        store.stored_at(&key).await?;
-        Ok::<_, Cause>(response)
+        upload.store(&store, &key).await
     };
     stored.await.map_err(Route::PutArtifact.error())
 }

@@ -21,11 +21,14 @@ pub(super) struct Context<'a> {
     pub(super) live: &'a LiveObjects,
 }
 
+/// An object, and the attempt that it belongs to.
+pub(super) type LiveObject = ((RunKey, Attempt), Object);
+
 /// The objects of all live logs, and of ledgers beside them.
 #[derive(Debug, Default)]
 pub(super) struct LiveObjects {
     /// By layer: `<namespace>/<layer>`.
-    pub(super) of_layers: HashMap<String, Vec<((RunKey, Attempt), Object)>>,
+    pub(super) of_layers: HashMap<String, Vec<LiveObject>>,
     /// When the newest object of each attempt was stored.
     pub(super) newest: HashMap<(RunKey, Attempt), Timestamp>,
 }

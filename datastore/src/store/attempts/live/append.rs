@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use datastore_api::{Attempt, RunKey, Sha256};
+use datastore_api::{Attempt, File, RunKey, Sha256};
 use futures::{TryStreamExt as _, stream};
 
 use crate::store::attempts::live::logs::{FeedState, LiveLog, Tip};
@@ -112,7 +112,8 @@ impl Store {
                 }
                 Tried::Refused(tip) => {
                     let refused = AppendError::Offset { end: tip.end, is_complete: tip.is_closed };
-                    *known = Some(tip);
+                    // A PUT by another replica leaves no mark where there is nothing.
+                    *known = Some(tip).filter(|tip| tip.objects > 0);
                     return Err(refused);
                 }
                 Tried::Raced => {}
@@ -151,10 +152,10 @@ impl Store {
                     Err(StoreError::NotFound) => {}
                     found => return found.map(|_| Tried::Raced),
                 }
-                if self.deleted(&log.run, log.attempt).await? != tip.deleted {
+                self.confirm(log, tip.objects == 0).await?;
+                if !self.is_unchanged(log, &tip).await? {
                     return Ok(Tried::Raced);
                 }
-                self.confirm(log, tip.objects == 0).await?;
                 tip.objects = tip.objects.max(1);
                 tip.seen = tokio::time::Instant::now();
             }
@@ -215,10 +216,22 @@ impl Store {
         let sha256 = Some(Sha256::of(&bytes));
         let conditions = PutConditions { sha256, create: true, replaces: None };
         match self.put(&key, conditions, stream::iter([Ok(bytes)])).await {
-            Ok(_) => Ok(self.deleted(&log.run, log.attempt).await? == tip.deleted),
+            Ok(_) => self.is_unchanged(log, tip).await,
             Err(StoreError::Exists) => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    /// Whether an object that was just stored belongs to the log that was seen before: nothing of it was deleted since, and a log
+    /// without objects was not put as a whole.
+    async fn is_unchanged(&self, log: &LiveLog, tip: &Tip) -> Result<bool, StoreError> {
+        if tip.objects == 0 {
+            match self.stat(&Key::File(log.run.clone(), log.attempt, File::Log)).await {
+                Err(StoreError::NotFound) => {}
+                found => return found.map(|_| false),
+            }
+        }
+        Ok(self.deleted(&log.run, log.attempt).await? == tip.deleted)
     }
 
     /// Marks the end of a log. Returns whether it did: `false` if bytes were appended there.

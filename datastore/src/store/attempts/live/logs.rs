@@ -19,7 +19,9 @@ const MAX_LOGS: usize = 1024;
 
 /// The logs that are written or followed in this process. Clones share them.
 #[derive(Clone, Default)]
-pub(in crate::store) struct LiveLogs(Arc<Mutex<HashMap<(RunKey, Attempt), Arc<LiveLog>>>>);
+pub(in crate::store) struct LiveLogs(Arc<Mutex<Logs>>);
+
+type Logs = HashMap<(RunKey, Attempt), Arc<LiveLog>>;
 
 /// One log.
 pub(super) struct LiveLog {

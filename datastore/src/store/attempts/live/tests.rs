@@ -218,8 +218,8 @@ async fn check(ops: Vec<(Op, usize, Option<i64>)>) {
         }
         left.store(-1, Ordering::Relaxed);
         for store in &stores {
-            let stored = read(store).await.unwrap_or_default();
-            assert_eq!(stored, model.bytes);
+            let bytes = read(store).await.unwrap_or_default();
+            assert_eq!(bytes, model.bytes);
         }
     }
     check_follower(&stores[0], &model).await;
@@ -230,12 +230,12 @@ async fn check_follower(store: &Store, model: &Model) {
     let at = model.bytes.len() as u64 / 3;
     if !model.is_complete && !model.bytes.is_empty() {
         let mut follower = store.follow(&run(), ATTEMPT, at).await.unwrap().unwrap();
-        let mut followed = Vec::new();
-        while at + (followed.len() as u64) < model.bytes.len() as u64 {
+        let mut text = Vec::new();
+        while at + (text.len() as u64) < model.bytes.len() as u64 {
             assert!(matches!(follower.wait().await, Waited::Recent | Waited::Behind));
-            followed.extend(follower.read().await.unwrap());
+            text.extend(follower.read().await.unwrap());
         }
-        assert_eq!(followed, model.bytes[usize::try_from(at).unwrap()..]);
+        assert_eq!(text, model.bytes[usize::try_from(at).unwrap()..]);
     }
 }
 

@@ -35,7 +35,9 @@ impl Window {
             lease = memory.try_take_spare(bytes.len());
         }
         match lease {
-            Some(_lease) => self.pieces.push_back(Kept { start, bytes: bytes.clone(), _lease }),
+            Some(lease) => {
+                self.pieces.push_back(Kept { start, bytes: bytes.clone(), _lease: lease });
+            }
             None => self.pieces.clear(),
         }
     }
