@@ -50,8 +50,10 @@ impl Store {
                 }
             };
             let body: Body = Box::new(stream::iter(pieces.into_iter().map(Ok)));
-            let (version, _) =
-                self.store_version(key, origin.clone(), Announced::default(), body).await?;
+            let earlier = present.as_ref().map(|version| &version.version);
+            let stored =
+                self.store_version(key, origin.clone(), earlier, Announced::default(), body);
+            let (version, _) = stored.await?;
             if let Some(present) = &present {
                 self.describe_version(key, present).await?;
             }

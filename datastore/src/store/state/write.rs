@@ -80,7 +80,8 @@ impl Store {
         let run = origin.run.or_else(|| control.run_of(key.workspace.as_ref(), claims));
         let origin = Origin { run, ..origin };
         let present = control.states.remove(key.workspace.as_ref()).and_then(|state| state.version);
-        let stored = self.store_version(key, origin, announced, body);
+        let earlier = present.as_ref().map(|version| &version.version);
+        let stored = self.store_version(key, origin, earlier, announced, body);
         // The description of the present version is needed as well: both take about as long.
         let described = async {
             match &present {
@@ -112,16 +113,20 @@ impl Store {
         }
     }
 
-    /// Stores the document of a new version, which is not the state yet. The layer must have a control object.
+    /// Stores the document of a new version, which is not the state yet. The layer must have a control object. Its id is
+    /// newer than `earlier`, also if the clock is behind that of the replica that wrote `earlier`.
     pub(super) async fn store_version(
         &self,
         key: &StateKey,
         origin: Origin,
+        earlier: Option<&VersionId>,
         announced: Announced,
         body: Body,
     ) -> Result<(StateVersion, StateDocument), StateError> {
         let now = self.state_clock();
-        let id = VersionId::new(u64::try_from(now.as_microsecond()).unwrap_or_default(), random());
+        let micros = u64::try_from(now.as_microsecond()).unwrap_or_default();
+        let after = earlier.map_or(0, |earlier| earlier.micros().saturating_add(1));
+        let id = VersionId::new(micros.max(after), random());
         let (body, document) = inspected(body, announced.md5);
         let conditions = PutConditions { sha256: announced.sha256, ..PutConditions::default() };
         let stored = self.put(&Key::State(key.clone(), id.clone()), conditions, body).await;
@@ -181,6 +186,10 @@ impl Store {
                     control.check_writer(workspace, claims, now)?;
                     let order = order?;
                     if let Order::Next(generation) = order {
+                        // Another writer, whose clock is ahead, was faster. A retry gets an id that is newer than its.
+                        if last.is_some_and(|last| last.version < version.version) {
+                            return Err(StateError::Contention);
+                        }
                         let version = StateVersion { generation, ..version.clone() };
                         control.set_version(workspace, version, claims)?;
                     }
@@ -231,7 +240,7 @@ impl Store {
         body: Body,
     ) -> Result<(), StateError> {
         self.created_control(&key.into()).await?;
-        let (version, _) = self.store_version(key, origin, announced, body).await?;
+        let (version, _) = self.store_version(key, origin, None, announced, body).await?;
         let hash = parse(&hash_path(key, version.sha256))?;
         let earlier = match self.objects.get(&hash).await {
             Err(Error::NotFound { .. }) => None,
