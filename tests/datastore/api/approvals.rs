@@ -10,7 +10,7 @@ use futures::future::join_all;
 use jiff::Timestamp;
 use reqwest::Method;
 use serde_json::{Value, json};
-use support::{Dialect, FakeCloud, Fault, FaultyDatastore, TestDatastore};
+use support::{Dialect, FakeCloud, Fault, FaultyDatastore, LOST, TestDatastore};
 use url::Url;
 
 use crate::access::authentication::{asked, token};
@@ -285,7 +285,7 @@ async fn the_client_offers_and_claims() {
     let [ours, theirs] = ["ours", "theirs"].map(|id| id.parse::<ClaimId>().unwrap());
     for datastore in TestDatastore::each().await {
         // A lost answer does no harm.
-        let lost = Fault { method: "POST", part: "/api/approvals", status: 0, times: 1 };
+        let lost = Fault { method: "POST", part: "/api/approvals", status: LOST, times: 1 };
         let proxy = FaultyDatastore::before(&datastore.url, vec![lost]).await;
         let client = client(&proxy.url);
         let claim = async |approval, set, id| {

@@ -2,7 +2,6 @@
 
 use datastore::store::StateSettings;
 use datastore_api::Sha256;
-use jiff::SignedDuration;
 use serde_json::Value;
 use support::TestDatastore;
 use tempfile::TempDir;
@@ -76,23 +75,6 @@ async fn a_state_is_pushed_listed_shown_and_pulled() {
         assert_eq!((limited.code, limited.out.lines().count()), (0, 2));
         assert!(limited.message.contains("there are older ones"), "{limited:?}");
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn versions_are_listed_in_their_order_if_the_clock_of_the_storage_goes_back() {
-    let (place, way) = (Place::bucket(), Way::Storage);
-    let push =
-        |serial| place.with_input(&way, &["push", KEY, "-"], &document("lineage", serial, "a"));
-    for (serial, ahead) in [(1, 4), (2, 2), (3, 0)] {
-        place.cloud.as_ref().unwrap().clock(SignedDuration::from_secs(ahead));
-        done(push(serial));
-    }
-    let first = ids(&json(place.state(&way, &["ls", KEY, "--json"])))[2].clone();
-    place.cloud.as_ref().unwrap().clock(SignedDuration::from_secs(-2));
-    done(place.state(&way, &["restore", KEY, "--version", &first]));
-    let listed = json(place.state(&way, &["ls", KEY, "--json"]));
-    let serials = listed["versions"].as_array().unwrap().iter().map(|version| &version["serial"]);
-    assert_eq!(serials.collect::<Vec<_>>(), [4, 3, 2, 1], "{listed}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

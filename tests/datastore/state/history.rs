@@ -3,10 +3,12 @@
 use datastore::config::Config;
 use datastore::store::Storage;
 use datastore::transport::limits::Limits;
+use jiff::SignedDuration;
 use serde_json::json;
 use support::TestDatastore;
 
 use super::documents::{STATE, document, lock, of, post, unlock, versions};
+use super::program::{Place, Way, done, json as read};
 
 const SNAPSHOT: &str =
     "states?namespace=team-a&layer=network&run=apply-1/0&tool=tofu&tool_version=1.9.0";
@@ -42,6 +44,26 @@ async fn every_version_is_listed_page_by_page_newest_first() {
         assert_eq!(of(&datastore, "GET", &unknown, "").await.status, 404);
         assert_eq!(of(&datastore, "GET", &format!("{STATE}?version=x"), "").await.status, 400);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn versions_are_listed_in_their_order_if_the_clock_of_the_storage_goes_back() {
+    let (place, way) = (Place::bucket(), Way::Storage);
+    let push = |serial| {
+        place.with_input(&way, &["push", "team-a/network", "-"], &document("lineage", serial, "a"))
+    };
+    for (serial, ahead) in [(1, 4), (2, 2), (3, 0)] {
+        place.cloud.as_ref().unwrap().clock(SignedDuration::from_secs(ahead));
+        done(push(serial));
+    }
+    let first =
+        read(place.state(&way, &["ls", "team-a/network", "--json"]))["versions"][2]["version"]
+            .clone();
+    place.cloud.as_ref().unwrap().clock(SignedDuration::from_secs(-2));
+    done(place.state(&way, &["restore", "team-a/network", "--version", first.as_str().unwrap()]));
+    let listed = read(place.state(&way, &["ls", "team-a/network", "--json"]));
+    let serials = listed["versions"].as_array().unwrap().iter().map(|version| &version["serial"]);
+    assert_eq!(serials.collect::<Vec<_>>(), [4, 3, 2, 1], "{listed}");
 }
 
 #[tokio::test]

@@ -1,12 +1,13 @@
 //! A proxy in front of a datastore, or another server, that answers some requests by itself, as a sick one would.
 
+use std::io;
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
@@ -23,12 +24,15 @@ pub struct Fault {
     pub method: &'static str,
     /// A part of their path and query.
     pub part: &'static str,
-    /// What they are answered instead; 0 is never an answer, and 429 asks for a pause (`Retry-After`) of 30 s, or of
+    /// What they are answered instead; 0 is never an answer, [`LOST`] lets them through and breaks off the answer, and 429 asks for a pause (`Retry-After`) of 30 s, or of
     /// [`FaultyDatastore::set_retry_after`].
     pub status: u16,
     /// How many of them.
     pub times: usize,
 }
+
+/// The status of a [`Fault`] that lets a request through and breaks off its answer.
+pub const LOST: u16 = 1;
 
 /// A proxy that lets requests through, but for faults.
 pub struct FaultyDatastore {
@@ -185,6 +189,23 @@ const LEDGER: &str = "name=ledger.json";
 /// In the path of a request for a lease.
 const LEASES: &str = "/api/leases/";
 
+/// The answer with a fault's status.
+fn refused(proxy: &Proxy, status: u16) -> Response {
+    let status = StatusCode::from_u16(status).unwrap();
+    let mut response = (status, "a fault of the test's").into_response();
+    if status == StatusCode::TOO_MANY_REQUESTS {
+        let pause = proxy.retry_after.load(Ordering::Relaxed);
+        response.headers_mut().insert("retry-after", pause.into());
+    }
+    response
+}
+
+/// An answer that breaks off before its body.
+fn broken() -> Response {
+    let lost = futures::stream::once(async { Err::<Bytes, _>(io::Error::other("lost")) });
+    Body::from_stream(lost).into_response()
+}
+
 async fn forward(State(proxy): State<Arc<Proxy>>, request: Request) -> Response {
     let place = request.uri().path_and_query().unwrap().to_string();
     let method = request.method().clone();
@@ -194,14 +215,8 @@ async fn forward(State(proxy): State<Arc<Proxy>>, request: Request) -> Response 
     if fault == Some(0) {
         std::future::pending::<()>().await;
     }
-    if let Some(status) = fault {
-        let status = StatusCode::from_u16(status).unwrap();
-        let mut response = (status, "a fault of the test's").into_response();
-        if status == StatusCode::TOO_MANY_REQUESTS {
-            let pause = proxy.retry_after.load(Ordering::Relaxed);
-            response.headers_mut().insert("retry-after", pause.into());
-        }
-        return response;
+    if let Some(status) = fault.filter(|status| *status != LOST) {
+        return refused(&proxy, status);
     }
     let routes = ["/api/plans", "/api/logs", "/api/repository/revision/bundle", "/api/encrypt"];
     let (path, is_claim) = (request.uri().path(), method == "POST");
@@ -224,6 +239,9 @@ async fn forward(State(proxy): State<Arc<Proxy>>, request: Request) -> Response 
     headers.remove("host");
     let body = reqwest::Body::wrap_stream(body.into_data_stream());
     let answer = proxy.http.request(method, url).headers(headers).body(body).send().await.unwrap();
+    if fault == Some(LOST) {
+        return broken();
+    }
     let mut response = Response::builder().status(answer.status());
     *response.headers_mut().unwrap() = answer.headers().clone();
     if names_no_server {

@@ -135,6 +135,8 @@ esac
             .env("TMPDIR", self.path("tmp"))
             .env("TF_CLI_CONFIG_FILE", self.path("terraformrc"))
             .env("PLANCHA_OFFLINE", "true")
+            // The tools are written in Go. They end before they need their memory again.
+            .env("GOGC", "off")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
