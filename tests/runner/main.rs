@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set up should panic")]
 
+mod aws;
 mod burrito;
 mod real_layer;
 mod redaction;
@@ -30,6 +31,7 @@ mod run {
 /// What check and converge do, once and again and again.
 mod converge {
     mod approval;
+    mod aws_provider;
     mod check;
     mod every;
     mod hooks;

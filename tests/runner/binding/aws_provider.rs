@@ -1,54 +1,31 @@
 //! A plan with a real provider is applied elsewhere: by another user, with an empty cache and without git.
 
-#![expect(clippy::disallowed_methods, reason = "scripts/e2e sets the variables")]
-
 use std::path::PathBuf;
 
 use support::{Ended, Sandbox, TestDatastore};
 
+use crate::aws::{api, provider, sandbox};
 use crate::binding::elsewhere::{CountingProxy, apply_elsewhere};
+use crate::json;
 use crate::source::checkout::git;
 use crate::stored_run::StoredRun;
-use crate::{RUNNER, json};
 
-/// A queue in the AWS API at this URL. The module beside the root module is part of the snapshot.
-fn repository(sandbox: &Sandbox, api: &str) -> PathBuf {
+/// A topic in the AWS API. The module beside the root module is part of the snapshot.
+fn repository(sandbox: &Sandbox) -> PathBuf {
     let dir = sandbox.path("repository");
     let state = sandbox.path("state/terraform.tfstate");
-    let main = format!(
-        r#"terraform {{
-  required_providers {{
-    aws = {{
-      source = "hashicorp/aws"
-    }}
-  }}
-  backend "local" {{
-    path = "{}"
-  }}
-}}
-provider "aws" {{
-  region                      = "eu-west-3"
-  access_key                  = "x"
-  secret_key                  = "y"
-  skip_credentials_validation = true
-  skip_requesting_account_id  = true
-  skip_metadata_api_check     = true
-  endpoints {{
-    sns = "{api}"
-  }}
-}}
-module "name" {{
+    let backend = format!("  backend \"local\" {{\n    path = \"{}\"\n  }}\n", state.display());
+    let resources = r#"module "name" {
   source = "../../modules/name"
-}}
-resource "aws_sns_topic" "t" {{
+}
+resource "aws_sns_topic" "t" {
   name = module.name.name
-}}
-output "topic" {{
+}
+output "topic" {
   value = aws_sns_topic.t.name
-}}
-"#,
-        state.display()
-    );
+}
+"#;
+    let main = provider("sns", &api(), &backend) + resources;
     let name = "output \"name\" {\n  value = trimspace(file(\"${path.module}/name.txt\"))\n}\n";
     for (file, text) in [
         ("live/app/main.tf", main.as_str()),
@@ -67,16 +44,9 @@ output "topic" {{
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs the aws provider"]
 async fn a_plan_with_the_aws_provider_is_applied_by_another_user_with_an_empty_cache() {
-    let api = std::env::var("PLANCHA_TEST_AWS_API").unwrap();
-    let plugins = std::env::var("PLANCHA_TEST_AWS_PLUGINS").unwrap();
     let datastore = TestDatastore::memory().await;
-    let sandbox = Sandbox::new(RUNNER);
-    let mirror = format!(
-        "provider_installation {{\n  filesystem_mirror {{\n    path = \"{plugins}\"\n  }}\n}}\n"
-    );
-    std::fs::write(sandbox.path("terraformrc"), format!("disable_checkpoint = true\n{mirror}"))
-        .unwrap();
-    let dir = repository(&sandbox, &api);
+    let sandbox = sandbox();
+    let dir = repository(&sandbox);
     let url = format!("file://{}", dir.display());
     let proxy = CountingProxy::new();
     let plan = ["plan", &url, "--path", "live/app", "--name", "app", "--run", "p", "--datastore"];

@@ -1,7 +1,5 @@
 //! An apply with a real provider is killed when AWS has created a role, and has not answered.
 
-#![expect(clippy::disallowed_methods, reason = "scripts/e2e sets the variables")]
-
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -10,7 +8,7 @@ use std::time::Duration;
 
 use support::{Ended, Sandbox, TestDatastore, eventually};
 
-use crate::RUNNER;
+use crate::aws;
 
 /// A proxy before the API. While it is silent it passes on a creation, and not the answer.
 struct Proxy {
@@ -70,58 +68,18 @@ fn pass(mut client: TcpStream, api: &str, silent: &AtomicBool, created: &AtomicB
     let _closed = client.write_all(&answer);
 }
 
-/// A role of this name.
-fn code(api: SocketAddr, name: &str) -> String {
-    format!(
-        r#"terraform {{
-  required_providers {{
-    aws = {{
-      source = "hashicorp/aws"
-    }}
-  }}
-}}
-provider "aws" {{
-  region                      = "eu-west-3"
-  access_key                  = "x"
-  secret_key                  = "y"
-  skip_credentials_validation = true
-  skip_requesting_account_id  = true
-  skip_metadata_api_check     = true
-  endpoints {{
-    iam = "http://{api}"
-  }}
-}}
-resource "aws_iam_role" "r" {{
-  name = "{name}"
-  assume_role_policy = jsonencode({{
-    Version   = "2012-10-17"
-    Statement = [{{ Effect = "Allow", Action = "sts:AssumeRole", Principal = {{ Service = "ec2.amazonaws.com" }} }}]
-  }})
-}}
-output "arn" {{
-  value = aws_iam_role.r.arn
-}}
-"#
-    )
-}
-
 fn sandbox(proxy: &Proxy, name: &str) -> Sandbox {
-    let plugins = std::env::var("PLANCHA_TEST_AWS_PLUGINS").unwrap();
-    let sandbox = Sandbox::new(RUNNER);
-    let mirror = format!(
-        "provider_installation {{\n  filesystem_mirror {{\n    path = \"{plugins}\"\n  }}\n}}\n"
-    );
-    std::fs::write(sandbox.path("terraformrc"), format!("disable_checkpoint = true\n{mirror}"))
-        .unwrap();
-    sandbox.write("main.tf", &code(proxy.address, name));
+    let sandbox = aws::sandbox();
+    let provider = aws::provider("iam", &format!("http://{}", proxy.address), "");
+    let output = "output \"arn\" {\n  value = aws_iam_role.r.arn\n}\n";
+    sandbox.write("main.tf", &(provider + &aws::role(name, "x") + output));
     sandbox
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs the aws provider"]
 async fn role_that_a_killed_pod_has_created_is_imported_and_that_of_others_is_not() {
-    let api = std::env::var("PLANCHA_TEST_AWS_API").unwrap();
-    let (proxy, datastore) = (Proxy::new(&api), TestDatastore::memory().await);
+    let (proxy, datastore) = (Proxy::new(&aws::api()), TestDatastore::memory().await);
     let name = format!("role-{}", std::process::id());
     let sandbox = sandbox(&proxy, &name);
     let run = |args: &[&str]| sandbox.run_with(&datastore.url, args);
