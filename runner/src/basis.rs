@@ -142,7 +142,7 @@ impl Basis {
     ) -> Result<Self, BasisError> {
         let place = record.as_ref().and_then(|record| record.place.as_ref());
         // An archive may be of any repository.
-        let is_archive = matches!(job.source, Source::Archive(_));
+        let is_archive = matches!(job.source, Source::Packed(_));
         let is_placed = here.path.is_some() && place.is_some_and(|p| p.path.is_some());
         let chosen = match from {
             _ if job.pod => Chosen::ByController,

@@ -22,7 +22,8 @@ mod variables;
 pub use actions::{
     ApplyArgs, CheckArgs, ConvergeArgs, DestroyArgs, HookArgs, InputArgs, LayersArgs, LeaseArgs,
     MigrateArgs, MonitoringArgs, PeriodicArgs, PlanArgs, PlanName, PolicyArgs, PolicyCommand,
-    PolicyOptions, PolicyTestArgs, RegoVersion, StartArgs, StateArgs, StateFileArgs, StatePlace,
+    PolicyOptions, PolicyTestArgs, RegoVersion, Separator, StartArgs, StateArgs, StateFileArgs,
+    StatePlace,
 };
 pub use binding::{BindingArgs, SnapshotMode};
 pub use classify::ClassifyArgs;
@@ -344,6 +345,10 @@ pub struct RunArgs {
     /// warning: refs/heads/NAME is the branch [default: its HEAD]
     #[arg(long, env = "PLANCHA_REVISION", value_name = "REF")]
     pub revision: Option<String>,
+    /// The source is a directory whose file names hold paths, such as a mounted ConfigMap: SEPARATOR stands for `/`. With `__`,
+    /// `modules__net__main.tf` is `modules/net/main.tf`. The run works in a copy
+    #[arg(long, env = "PLANCHA_UNFLATTEN", value_name = "SEPARATOR", conflicts_with = "revision")]
+    pub unflatten: Option<Separator>,
     /// Do not fetch submodules of a git URL, and plan even if the code needs a file from an empty submodule, or one that
     /// is a git LFS pointer
     #[arg(long, env = "PLANCHA_NO_SUBMODULES", value_parser = BoolishValueParser::new())]

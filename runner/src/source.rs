@@ -4,6 +4,7 @@ pub(crate) mod archive;
 pub(crate) mod checkout;
 mod copy;
 pub(crate) mod error;
+pub(crate) mod flat;
 pub(crate) mod git;
 pub(crate) mod modules;
 pub(crate) mod path;

@@ -43,6 +43,9 @@ impl From<&CheckoutError> for Failure {
                 "make the bundle again with its whole history: `git bundle create FILE --all`; `git bundle verify FILE` \
                  shows what it needs",
             ),
+            CheckoutError::FlatName { .. }
+            | CheckoutError::SameFlatPath { .. }
+            | CheckoutError::FlatFileAbove { .. } => failure.with_hint(OTHER_SEPARATOR),
             CheckoutError::NoModule { candidates, .. } => failure.with_hint(&of_modules(candidates)),
             CheckoutError::NoBundle(_) | CheckoutError::NotInBundle { .. } => failure
                 .with_hint("let Burrito's controllers sync the repository again: they create its bundles"),
@@ -80,6 +83,9 @@ impl From<&CheckoutError> for Failure {
     }
 }
 
+const OTHER_SEPARATOR: &str =
+    "rename the file (the key of the ConfigMap), or use another separator with --unflatten";
+
 fn kind(error: &CheckoutError) -> Kind {
     match error {
         CheckoutError::NotADirectory { .. }
@@ -96,6 +102,9 @@ fn kind(error: &CheckoutError) -> Kind {
         | CheckoutError::LinkAbove(_)
         | CheckoutError::Beside { .. }
         | CheckoutError::NoModule { .. }
+        | CheckoutError::FlatName { .. }
+        | CheckoutError::SameFlatPath { .. }
+        | CheckoutError::FlatFileAbove { .. }
         | CheckoutError::BadBundle { .. }
         | CheckoutError::Outside { .. }
         | CheckoutError::NoSuchRevision { .. }

@@ -41,7 +41,7 @@ impl ApplyCommand {
             Source::Directory(dir) if args.dir().is_some() || args.source.is_some() => {
                 words.push(argument(dir));
             }
-            Source::Archive(file) => words.push(argument(file)),
+            Source::Packed(packed) => words.push(argument(&packed.path)),
             // The URL without a password, or the file of a bundle.
             Source::Git(git) => words.push(regular::in_command(Path::new(git.url()))),
             Source::Directory(_) | Source::Bundle(_) => {}
@@ -52,6 +52,7 @@ impl ApplyCommand {
         // A plan needs none.
         let state_out = state.state_out.as_ref().or(state.state_in.as_ref());
         for (flag, value) in [
+            ("--unflatten", args.unflatten.as_ref().map(|separator| text(separator))),
             ("--path", args.path.as_ref().map(path)),
             ("--work-dir", args.work_dir.as_ref().map(path)),
             ("--bin-dir", args.tools.bin_dir.as_ref().map(path)),

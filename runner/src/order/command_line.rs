@@ -285,7 +285,7 @@ fn workspace(environment: &Environment) -> Option<String> {
 /// The source that flags name, by default the current directory.
 fn named_source(args: &RunArgs) -> Result<Source, JobError> {
     let named = args.dir().or(args.source.as_deref());
-    source(named.unwrap_or("."), args.revision.as_deref())
+    source(named.unwrap_or("."), args.revision.as_deref(), args.unflatten.as_ref())
 }
 
 /// The hooks. One inside of the source is refused.

@@ -7,8 +7,8 @@ use datastore_api::Name;
 use crate::basis::place::{self, PlanPlace};
 use crate::cli::Environment;
 use crate::order::job::JobError;
-use crate::source::checkout::Source;
 use crate::source::checkout::source_id::SourceId;
+use crate::source::checkout::{Packed, Source};
 use crate::source::git::{GitSource, WorkTree, work_tree};
 
 /// The place of a job's code.
@@ -69,7 +69,7 @@ pub(super) async fn identify(
             let source_id = Some(id_of_git(git, place.repository.as_deref()));
             Identity { place, source_id, repository: git.name().to_owned(), path: text(path) }
         }
-        Source::Archive(file) => {
+        Source::Packed(Packed { path: file, .. }) => {
             // Its name without endings: `infra` of `infra.tar.gz`.
             let file = std::path::absolute(file).unwrap_or_else(|_| file.clone());
             let name = file.file_name().map(|name| text(name.as_ref())).unwrap_or_default();

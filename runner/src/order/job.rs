@@ -12,6 +12,7 @@ use datastore_api::{Attempt, Client, RunKey, Sha256};
 
 use crate::basis::binding::{KeyError, SigningKey, VerifyKey};
 use crate::basis::place::PlanPlace;
+use crate::cli::Separator;
 use crate::cli::{
     BindingArgs, LimitArgs, PlanName, PreflightMode, RetryArgs, SnapshotMode, ToolArgs,
 };
@@ -269,8 +270,12 @@ pub(crate) fn keys(
 }
 
 /// The source that this text names.
-pub(crate) fn source(text: &str, revision: Option<&str>) -> Result<Source, JobError> {
-    let source = Source::parse(text, revision).map_err(JobError::Usage)?;
+pub(crate) fn source(
+    text: &str,
+    revision: Option<&str>,
+    separator: Option<&Separator>,
+) -> Result<Source, JobError> {
+    let source = Source::parse(text, revision, separator).map_err(JobError::Usage)?;
     if source.is_in_removed_directory() {
         return Err(JobError::Config(format!("{NO_CURRENT_DIRECTORY}: {CHANGE_DIRECTORY}")));
     }

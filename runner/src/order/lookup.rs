@@ -34,7 +34,7 @@ pub(crate) async fn find_layer(
         let unnamed = || Err(JobError::Usage("name the layer with --name".to_owned()));
         return layer_name(namespace, name, layer, unnamed);
     }
-    let source = source(dir.or(args.source.as_deref()).unwrap_or("."), None)?;
+    let source = source(dir.or(args.source.as_deref()).unwrap_or("."), None, None)?;
     let path = working_path(args.path.as_deref(), layer)?;
     if let Source::Directory(dir) = &source
         && !dir.join(&path).is_dir()
@@ -47,7 +47,7 @@ pub(crate) async fn find_layer(
 
 /// Checks that DIR exists, unless it is a URL.
 fn check_exists(dir: &str) -> Result<(), JobError> {
-    match source(dir, None)? {
+    match source(dir, None, None)? {
         Source::Directory(dir) if !dir.exists() => Err(missing(&dir)),
         _ => Ok(()),
     }

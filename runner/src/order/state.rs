@@ -60,7 +60,7 @@ pub(super) fn datastore_state(
 /// have the code of any repository.
 fn place(source: &Source, identity: &Identity) -> Option<String> {
     let place = &identity.place;
-    let is_known = !matches!(source, Source::Archive(_) | Source::Bundle(_));
+    let is_known = !matches!(source, Source::Packed(_) | Source::Bundle(_));
     let local = || identity.source_id.as_ref().map(SourceId::root).filter(|_| is_known);
     let root = place.repository.as_deref().or_else(local)?;
     let whole = match place.shown_path().filter(|path| *path != ".") {

@@ -85,7 +85,7 @@ impl Run<'_> {
                 git::files(workspace.copied_from.as_ref().unwrap_or(source)).await
             }
             // An archive has none. A work tree around it does not count.
-            (Source::Archive(_), _) => Ok(None),
+            (Source::Packed(_), _) => Ok(None),
             _ => git::files(&root).await,
         };
         let listed = listed.map_err(SnapshotError::Git)?;

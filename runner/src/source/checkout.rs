@@ -6,6 +6,7 @@
 mod beside;
 pub(crate) mod context;
 mod copied;
+mod source;
 pub(crate) mod source_id;
 
 use std::fs::File;
@@ -17,27 +18,15 @@ use nix::unistd::{AccessFlags, access};
 
 use crate::source::checkout::context::CheckoutContext;
 use crate::source::checkout::copied::{Original, Unpacked, copied, unpack};
+pub(crate) use crate::source::checkout::source::{Packed, Source};
 use crate::source::error::{CheckoutError, named};
 use crate::source::git::{self, GitSource};
 use crate::source::modules;
-use crate::source::path::{check_directory, inside, is_in_removed_directory, resolve};
+use crate::source::path::{check_directory, inside, resolve};
 use crate::source::references::installed::Called;
 use crate::source::references::{self, computed};
 use crate::source::submodules::{self, Origin, Unfetched};
 use crate::source::work_dir::{claim, make};
-
-/// Where the code is.
-#[derive(Clone, Debug)]
-pub(crate) enum Source {
-    /// In a directory.
-    Directory(PathBuf),
-    /// In an archive: a file.
-    Archive(PathBuf),
-    /// In a git repository elsewhere, or in a git bundle, a file.
-    Git(GitSource),
-    /// In a bundle in the datastore.
-    Bundle(BundleKey),
-}
 
 /// The code, ready to be worked in.
 #[derive(Debug)]
@@ -68,47 +57,6 @@ pub(crate) struct Workspace {
     pub(crate) kept: bool,
     /// The lock of a directory that stays, held while the run lives.
     _lock: Option<File>,
-}
-
-impl Source {
-    /// A git URL (`https://`, `http://`, `ssh://`, `git://`, `file://`, `user@host:path`), a git bundle or an archive if it
-    /// is a file, else a directory.
-    pub(crate) fn parse(text: &str, revision: Option<&str>) -> Result<Self, String> {
-        if let Some(git) = GitSource::parse(text, revision)? {
-            return Ok(Self::Git(git));
-        }
-        let is_archive = Path::new(text).is_file();
-        if is_archive && let Some(bundle) = GitSource::of_bundle(Path::new(text), revision)? {
-            return Ok(Self::Git(bundle));
-        }
-        if revision.is_some() {
-            let what = if is_archive { "archive" } else { "directory" };
-            return Err(format!(
-                "--revision goes with a git URL or a git bundle; the {what} `{text}` is used as it is"
-            ));
-        }
-        if is_archive {
-            return Ok(Self::Archive(text.into()));
-        }
-        if text.is_empty() {
-            return Err("the source is empty; `.` is the current directory".to_owned());
-        }
-        Ok(Self::Directory(text.into()))
-    }
-}
-
-impl Source {
-    /// Whether it is a directory or file below a current directory that was removed.
-    pub(crate) fn is_in_removed_directory(&self) -> bool {
-        let (Self::Directory(path) | Self::Archive(path)) = self else { return false };
-        is_in_removed_directory(path)
-    }
-
-    /// The directory without links, if it is one.
-    pub(crate) fn directory(&self) -> Option<PathBuf> {
-        let Self::Directory(dir) = self else { return None };
-        fs::canonicalize(dir).ok()
-    }
 }
 
 impl Workspace {
@@ -158,8 +106,8 @@ pub(crate) async fn checkout(
 ) -> Result<Workspace, CheckoutError> {
     let whole = place(source, path, work_dir, ignored, context).await?;
     let root = whole.dir.clone();
-    if let Source::Archive(file) = source {
-        modules::check(file, &root, path)?;
+    if let Source::Packed(packed) = source {
+        modules::check(&packed.path, &root, path)?;
     }
     let unfetched = missing_parts(source, &root, path, context).await?;
     let literal = &Called::new();
@@ -193,7 +141,7 @@ pub(crate) async fn check_called(
             (Some(&*root), Origin::Git(git.fetched(&root, context).await?, unfetched))
         }
         Source::Directory(_) => (None, Origin::Directory),
-        Source::Archive(_) => (Some(&*root), Origin::Archive),
+        Source::Packed(_) => (Some(&*root), Origin::Archive),
         Source::Bundle(_) => (Some(&*root), Origin::Bundle),
     };
     if context.submodules {
@@ -217,10 +165,10 @@ async fn place(
     let own = || own_directory(work_dir, context);
     Ok(match source {
         Source::Directory(dir) => place_directory(dir, path, work_dir, ignored, context).await?,
-        Source::Archive(file) => {
+        Source::Packed(packed) => {
             let (dir, lock) = own()?;
             let Unpacked { commit, states, sha256 } =
-                unpack(file, &dir, lock.as_ref(), context).await?;
+                unpack(packed, &dir, lock.as_ref(), context).await?;
             let unpacked = Workspace::of_own(dir, commit, lock);
             Workspace { sha256: Some(sha256), packed_states: states, ..unpacked }
         }
@@ -336,7 +284,7 @@ fn check_beside(
         Source::Directory(dir) if *dir != *root => {
             (workspace.copied_from.as_ref().unwrap_or(dir).as_path(), dir.as_path())
         }
-        Source::Git(_) | Source::Archive(_) if !workspace.kept => (root, root),
+        Source::Git(_) | Source::Packed(_) if !workspace.kept => (root, root),
         _ => return Ok(()),
     };
     let (whole, source) = (fs::canonicalize(whole)?, fs::canonicalize(source)?);
@@ -390,7 +338,7 @@ async fn missing_parts(
             (Some(&*root), Origin::Git(git, unfetched))
         }
         Source::Directory(_) => (None, Origin::Directory),
-        Source::Archive(_) => (Some(&*root), Origin::Archive),
+        Source::Packed(_) => (Some(&*root), Origin::Archive),
         Source::Bundle(_) => (Some(&*root), Origin::Bundle),
     };
     submodules::check(&dir, top, &Called::new(), origin).await
@@ -470,42 +418,5 @@ fn inside_file(path: &Path) -> String {
             named(parent)
         ),
         None => ": it is a file; remove the slash at its end".to_owned(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_url_is_git_and_all_else_a_directory() {
-        for text in [
-            "https://git.example.com/infra.git",
-            "ssh://git@git.example.com:2222/infra",
-            "git@git.example.com:team/infra.git",
-            "file:///srv/infra.git",
-        ] {
-            assert!(matches!(Source::parse(text, None), Ok(Source::Git(_))), "{text}");
-        }
-        for text in [".", "live/vpc", "/srv/infra.git", "a:b", "C:/x", "-oProxyCommand=x@host:path"]
-        {
-            assert!(matches!(Source::parse(text, None), Ok(Source::Directory(_))), "{text}");
-        }
-    }
-
-    #[test]
-    fn text_that_git_would_misread_is_refused() {
-        for (text, revision) in [
-            ("ext::sh -c https://x", None),
-            ("s3://bucket/x", None),
-            ("git::https://example.com/x", None),
-            ("https://git.example.com/infra.git", Some("--upload-pack=touch x")),
-            ("https://git.example.com/infra.git", Some("a:b")),
-            ("https://git.example.com/infra.git", Some("")),
-            (".", Some("main")),
-            ("", None),
-        ] {
-            Source::parse(text, revision).unwrap_err();
-        }
     }
 }

@@ -167,6 +167,16 @@ fn is_loop(path: &Path) -> bool {
         && metadata.is_err_and(|error| error.raw_os_error() == Some(Errno::ELOOP as i32))
 }
 
+/// The files and kept links below a directory, by their paths.
+pub(super) fn files(dir: &Path, links: Links) -> Result<BTreeSet<PathBuf>, CheckoutError> {
+    Ok(Found::below(dir, links)?.files)
+}
+
+/// Copies one file.
+pub(super) fn file(from: &Path, to: &Path) -> Result<(), CheckoutError> {
+    copy(from, to, None)
+}
+
 fn copy(from: &Path, to: &Path, target: Option<PathBuf>) -> Result<(), CheckoutError> {
     let existing = unless_missing(fs::symlink_metadata(to))?;
     if is_state(Path::new(to.file_name().unwrap_or_default())) && existing.is_some() {

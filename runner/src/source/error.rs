@@ -23,9 +23,15 @@ pub(crate) enum CheckoutError {
         #[source]
         error: ArchiveError,
     },
-    #[error("the archive {} has no {} {}", named(.archive), if *.exists { "configuration in" } else { "directory" },
+    #[error("the source {} has no {} {}", named(.archive), if *.exists { "configuration in" } else { "directory" },
             shown(.path))]
     NoModule { archive: PathBuf, path: PathBuf, exists: bool, candidates: Vec<PathBuf> },
+    #[error("the name of the file `{}` holds no path, with `{separator}` for `/`: {reason}", named(.file))]
+    FlatName { file: PathBuf, separator: String, reason: &'static str },
+    #[error("the files `{}` and `{}` have the same path", named(.first), named(.second))]
+    SameFlatPath { first: PathBuf, second: PathBuf },
+    #[error("the file `{}` has the place of a directory of the file `{}`", named(.first), named(.second))]
+    FlatFileAbove { first: PathBuf, second: PathBuf },
     #[error("the source has no directory `{}`", .path.display())]
     NoSuchPath { path: PathBuf },
     #[error("the path `{}` is a file", .path.display())]

@@ -1,6 +1,5 @@
 //! Jobs of `runner check` and `runner converge`.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +9,6 @@ use crate::cli::{CheckArgs, ConvergeArgs, Environment, PolicyArgs, RunArgs};
 use crate::order::command_line::{find_hooks, named_source};
 use crate::order::job::{Action, Approval, Converge, Job, JobError, Judging};
 use crate::policy::Policy;
-use crate::source::checkout::Source;
 
 impl Job {
     /// The job of `runner check`.
@@ -80,10 +78,6 @@ fn check_files(run: &RunArgs) -> Result<(), JobError> {
 
 /// Reads the policy. One inside of the source is refused: its author could allow himself everything.
 fn load_policy(args: &PolicyArgs, run: &RunArgs) -> Result<Arc<Policy>, JobError> {
-    let source = named_source(run)?;
-    let dir = match &source {
-        Source::Directory(dir) => Some(Path::new(dir)),
-        _ => None,
-    };
-    Ok(Arc::new(Policy::load(args, dir)?))
+    let dir = named_source(run)?.local_directory();
+    Ok(Arc::new(Policy::load(args, dir.as_deref())?))
 }

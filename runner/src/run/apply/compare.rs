@@ -196,7 +196,7 @@ impl Run<'_> {
                 let is_terragrunt = basis.terragrunt(self.job).is_some();
                 basis.check_revision(ours, self.changed_code(dir, is_terragrunt, called).await)?;
             }
-            Source::Directory(_) | Source::Archive(_) => {
+            Source::Directory(_) | Source::Packed(_) => {
                 let unknown = workspace.unknown_changes.clone();
                 basis.check_revision(ours, unknown.map_or(Ok(BTreeSet::new()), Err))?;
             }
@@ -211,7 +211,7 @@ impl Run<'_> {
                 basis.check_named_files(&workspace.dir, left_out)?;
             }
         }
-        if let Source::Directory(_) | Source::Archive(_) = &self.job.source {
+        if let Source::Directory(_) | Source::Packed(_) = &self.job.source {
             return Ok(basis.check_source(workspace.sha256)?);
         }
         if let (Some(theirs), Some(ours)) = (basis.commit(), ours) {

@@ -193,11 +193,11 @@ impl Run<'_> {
     async fn part_of(&self, file: &Path, workspace: &Workspace) -> Option<Origin> {
         let real = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let root = workspace.own.as_deref().map(real).unwrap_or_default();
-        if let (Source::Archive(archive), Ok(below)) =
+        if let (Source::Packed(packed), Ok(below)) =
             (&self.job.source, real(file).strip_prefix(root))
-            && workspace.packed_states.iter().any(|packed| packed == below)
+            && workspace.packed_states.iter().any(|state| state == below)
         {
-            return Some(Origin::Archive { file: archive.clone(), state: below.to_owned() });
+            return Some(Origin::Archive { file: packed.path.clone(), state: below.to_owned() });
         }
         if !is_tracked(file).await {
             return None;

@@ -7,10 +7,13 @@ use std::path::{Path, PathBuf};
 use datastore_api::Sha256;
 use fs_err as fs;
 
+use crate::process::Signals;
 use crate::source::archive::{self, Limits, Stoppable};
 use crate::source::checkout::context::CheckoutContext;
+use crate::source::checkout::source::Packed;
 use crate::source::copy::{self, Existing, Links};
 use crate::source::error::{CheckoutError, named};
+use crate::source::flat;
 use crate::source::git;
 use crate::source::snapshot::tree;
 use crate::source::states;
@@ -124,26 +127,20 @@ pub(super) struct Unpacked {
     pub(super) sha256: Sha256,
 }
 
-/// Unpacks an archive into `dir`, which is empty or a work directory that stays from run to run.
+/// Unpacks an archive or a flat directory into `dir`, which is empty or a work directory that stays from run to run.
 pub(super) async fn unpack(
-    file: &Path,
+    packed: &Packed,
     dir: &Path,
     lock: Option<&File>,
     context: CheckoutContext<'_>,
 ) -> Result<Unpacked, CheckoutError> {
     let new = context.scratch.join("unpacked");
-    let (path, target, signals) = (file.to_owned(), dir.to_owned(), context.signals.clone());
+    let (packed, target, signals) = (packed.clone(), dir.to_owned(), context.signals.clone());
     let existing = existing(dir, context).await?;
     // The thread may outlive this call.
     let lock = lock.map(File::try_clone).transpose()?;
     let unpacked = tokio::task::spawn_blocking(move || {
-        let failed = |error| CheckoutError::Archive { path: path.clone(), error };
-        let archive = fs::File::open(&path).map_err(|error| failed(error.into()))?;
-        let archive = Stoppable::new(archive, signals.clone());
-        let limits = Limits { of_any_program: true, ..Limits::default() };
-        let packed =
-            archive::unpack_until(Some(&signals), archive, &new, limits).map_err(failed)?;
-        tracing::info!("unpacked {}: {packed}", named(&path));
+        let commit = unpacked_into(&new, &packed, &signals)?;
         let below = |file: PathBuf| file.strip_prefix(&new).map(Path::to_owned).unwrap_or(file);
         let states = states::errored(&new)?.into_iter().map(below).collect();
         let sha256 = tree::of_source(&new)?;
@@ -153,10 +150,30 @@ pub(super) async fn unpack(
         } else {
             fs::rename(&new, &target)?;
         }
-        Ok(Unpacked { commit: packed.commit, states, sha256 })
+        Ok(Unpacked { commit, states, sha256 })
     });
     let unpacked = context.signals.shortly(unpacked).await.map_err(CheckoutError::Stopped)?;
     let unpacked = unpacked.map_err(std::io::Error::other)?;
     let stopped = context.signals.stopped().map(CheckoutError::Stopped);
     unpacked.map_err(|error| stopped.unwrap_or(error))
+}
+
+/// Unpacks into the new directory `new`. Returns the commit that an archive names.
+fn unpacked_into(
+    new: &Path,
+    packed: &Packed,
+    signals: &Signals,
+) -> Result<Option<String>, CheckoutError> {
+    let Packed { path, separator } = packed;
+    if let Some(separator) = separator {
+        flat::unflatten(path, new, separator)?;
+        return Ok(None);
+    }
+    let failed = |error| CheckoutError::Archive { path: path.clone(), error };
+    let archive = fs::File::open(path).map_err(|error| failed(error.into()))?;
+    let archive = Stoppable::new(archive, signals.clone());
+    let limits = Limits { of_any_program: true, ..Limits::default() };
+    let unpacked = archive::unpack_until(Some(signals), archive, new, limits).map_err(failed)?;
+    tracing::info!("unpacked {}: {unpacked}", named(path));
+    Ok(unpacked.commit)
 }
