@@ -14,7 +14,7 @@ const CODE: &str = "variable \"greetee\" {}\noutput \"greetings\" { value = \"He
 
 /// All but `$VOLUME` is read-only, and there is no network. Then the program starts as the user 65534.
 const POD: &str = "set -eu\nmount -t tmpfs -o mode=1777 volume \"$VOLUME\"\n\
-    for at in / \"$(findmnt -n -o TARGET -T \"${VOLUME%/*}\")\"; do mount -o remount,bind,ro \"$at\"; done\n\
+    for at in / \"$(findmnt -n -o TARGET -T \"${VOLUME%/*}\" | tail -n 1)\"; do mount -o remount,bind,ro \"$at\"; done\n\
     if touch \"$VOLUME/../x\" 2>/dev/null; then exit 99; fi\ncd /\n\
     mkdir -m 1777 \"$VOLUME/tmp\" \"$VOLUME/home\"\n\
     setpriv --reuid 65534 --regid 65534 --clear-groups \"$@\" && code=0 || code=$?\n\

@@ -103,7 +103,7 @@ async fn scratch_directory_is_kept_if_the_state_directory_is_not_writable() {
     let datastore = TestDatastore::memory().await;
     let sandbox = counted();
     std::fs::write(sandbox.path("home/.local"), "a file").unwrap();
-    let sick = faulty(&datastore, &[lost("/api/logs", 1)]).await;
+    let sick = faulty(&datastore, &[lost("name=run.json", 1)]).await;
     let ended = sandbox.run_with(&sick.url, UNPLANNED);
     assert_eq!((ended.code, made(&sandbox)), (10, 1), "{}", ended.stderr);
     let command = advised(&ended);
