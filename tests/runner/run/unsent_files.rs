@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use support::{Ended, Sandbox, TestDatastore, eventually};
+use support::{Ended, Fault, Sandbox, TestDatastore, eventually};
 use url::Url;
 
 use super::apply_once::{
@@ -67,7 +67,7 @@ async fn files_an_apply_could_not_store_are_uploaded_by_the_suggested_command() 
     let puts = sick.seen().into_iter().filter(|line| line.starts_with("PUT")).filter(is_file);
     let names = puts.map(|line| line.rsplit(['&', '?']).next().unwrap().to_owned());
     let names = names.collect::<Vec<_>>();
-    let [first, again] = [0, 4].map(|at| names[at].as_str());
+    let [first, again] = [0, parts.len()].map(|at| names[at].as_str());
     assert_eq!((first, again), ("name=applied.json", "name=applied.json"), "{names:?}");
 
     let sent = follow(&sandbox, &command);
@@ -293,8 +293,7 @@ async fn retry_removes_the_kept_record_that_the_datastore_has() {
     let mute = faulty(&datastore, &[]).await;
     let logs = || mute.seen().iter().filter(|line| line.starts_with("PUT /api/logs")).count();
     for (args, done) in [(UNPLANNED, 1), (&planned[..], 2)] {
-        let hangs =
-            support::Fault { method: "PUT", part: "/api/logs", status: 0, times: usize::MAX };
+        let hangs = Fault { method: "PUT", part: "/api/logs", status: 0, times: usize::MAX };
         mute.set_faults(vec![hangs]);
         let before = logs();
         let runner = sandbox.start(Some(&mute.url), args);

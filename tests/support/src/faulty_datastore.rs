@@ -17,7 +17,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use url::Url;
 
 /// Requests that are not let through. The first ledger of an apply is, unless the fault names `ledger.json`: without it nothing
-/// is applied.
+/// is applied. Where a fault is of the whole log (`PUT`, `/api/logs`), pieces of it are refused, so that it is sent as a whole.
 #[derive(Clone, Debug)]
 pub struct Fault {
     /// Their method.
@@ -172,6 +172,9 @@ impl Proxy {
     /// What this request is answered instead.
     fn fault(&self, method: &str, place: &str, is_first_ledger: bool) -> Option<u16> {
         let mut faults = self.faults.lock().unwrap();
+        if method == "POST" && place.starts_with(LOGS) && faults.iter().any(Fault::is_of_log) {
+            return Some(403);
+        }
         let fault = faults.iter_mut().find(|fault| {
             let is_meant = !is_first_ledger || fault.part.contains(LEDGER);
             let is_at = fault.method == method && place.contains(fault.part);
@@ -184,6 +187,15 @@ impl Proxy {
     }
 }
 
+impl Fault {
+    /// Whether it is of a log that is sent as a whole.
+    fn is_of_log(&self) -> bool {
+        self.method == "PUT" && self.part == LOGS
+    }
+}
+
+/// The path of a log.
+const LOGS: &str = "/api/logs";
 /// In the query of a request for the ledger of an apply.
 const LEDGER: &str = "name=ledger.json";
 /// In the path of a request for a lease.
