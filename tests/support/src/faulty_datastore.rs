@@ -17,7 +17,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use url::Url;
 
 /// Requests that are not let through. The first ledger of an apply is, unless the fault names `ledger.json`: without it nothing
-/// is applied. Where a fault is of the whole log (`PUT`, `/api/logs`), pieces of it are refused, so that it is sent as a whole.
+/// is applied. Where a fault is of the whole log (`PUT`), pieces of it are refused, so that it is sent as a whole.
 #[derive(Clone, Debug)]
 pub struct Fault {
     /// Their method.
@@ -172,7 +172,8 @@ impl Proxy {
     /// What this request is answered instead.
     fn fault(&self, method: &str, place: &str, is_first_ledger: bool) -> Option<u16> {
         let mut faults = self.faults.lock().unwrap();
-        if method == "POST" && place.starts_with(LOGS) && faults.iter().any(Fault::is_of_log) {
+        let is_piece = method == "POST" && place.starts_with(LOGS);
+        if is_piece && faults.iter().any(|fault| fault.is_of_log(place)) {
             return Some(403);
         }
         let fault = faults.iter_mut().find(|fault| {
@@ -188,9 +189,9 @@ impl Proxy {
 }
 
 impl Fault {
-    /// Whether it is of a log that is sent as a whole.
-    fn is_of_log(&self) -> bool {
-        self.method == "PUT" && self.part == LOGS
+    /// Whether it is of the log of this place, sent as a whole.
+    fn is_of_log(&self, place: &str) -> bool {
+        self.method == "PUT" && place.contains(self.part)
     }
 }
 
