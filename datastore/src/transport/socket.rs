@@ -43,6 +43,7 @@ pub(super) struct Stage {
     evicted: CancellationToken,
     /// Requests whose response is not written yet: the next request may arrive while a response is in the buffer.
     active: AtomicUsize,
+    /// Whether the caller must receive the response to its last request even if it still sends.
     lingers: AtomicBool,
     /// Whether bytes of a response wait because the caller does not read.
     is_writing: AtomicBool,
@@ -129,7 +130,11 @@ impl Stage {
     /// Marks that no further request is read.
     pub(super) fn close(&self) {
         self.is_closing.store(true, Ordering::Relaxed);
-        if self.is_busy() || self.is_lingering.load(Ordering::Relaxed) {
+        // After an error response it lingers in any case, but its shutdown may not have begun.
+        if self.is_busy()
+            || self.lingers.load(Ordering::Relaxed)
+            || self.is_lingering.load(Ordering::Relaxed)
+        {
             self.active_at_drain.store(true, Ordering::Relaxed);
         }
     }
@@ -158,6 +163,7 @@ impl ActiveRequest {
     pub(super) fn begin(stage: Arc<Stage>) -> Self {
         stage.active.fetch_add(1, Ordering::Relaxed);
         stage.phase.store(BUSY, Ordering::Relaxed);
+        stage.lingers.store(false, Ordering::Relaxed);
         if stage.is_closing.load(Ordering::Relaxed) || stage.is_evicted() {
             stage.active_at_drain.store(true, Ordering::Relaxed);
         }
@@ -396,5 +402,20 @@ mod tests {
         let mut bytes = [0; 64];
         let (closed, ()) = tokio::join!(socket.read(&mut bytes), evict);
         assert_eq!(closed.unwrap_err().kind(), io::ErrorKind::ConnectionAborted);
+    }
+
+    #[test]
+    fn refused_upload_counts_for_a_drain_that_begins_before_its_connection_is_shut_down() {
+        let stage = Arc::<Stage>::default();
+        let refused = ActiveRequest::begin(Arc::clone(&stage));
+        refused.linger();
+        drop(refused);
+        stage.close();
+        assert!(stage.was_active_at_drain());
+        let next = Arc::<Stage>::default();
+        ActiveRequest::begin(Arc::clone(&next)).linger();
+        drop(ActiveRequest::begin(Arc::clone(&next)));
+        next.close();
+        assert!(!next.was_active_at_drain(), "its last request was answered and read as a whole");
     }
 }
