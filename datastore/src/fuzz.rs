@@ -4,9 +4,9 @@
 use datastore_api::{RunKey, Sha256};
 
 use crate::api::handlers::{
-    applied, approvals, artifacts, bundles, documents, layer_metrics, plans, runs,
+    applied, approvals, artifacts, bundles, changes, documents, layer_metrics, layers, plans, runs,
 };
-use crate::api::params::{FromParams, Params};
+use crate::api::params::{FromOpenParams as _, FromParams, Params};
 use crate::api::query::RawQuery;
 use crate::api::transfer;
 use crate::auth::Access;
@@ -35,6 +35,9 @@ pub fn query(text: &str) {
     drop(runs::ClaimAttempt::from_params(&params));
     drop(documents::Page::from_params(&params));
     drop(layer_metrics::Get::from_params(&params));
+    drop(changes::Get::from_params(&params));
+    drop(layers::LayerPage::from_params(&params));
+    drop(layers::NamespacePage::from_params(&params));
     drop(approvals::MakeOffer::from_params(&params));
     drop(approvals::List::from_params(&params));
     if let Ok(put) = documents::Put::from_params(&params) {

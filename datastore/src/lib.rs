@@ -2,6 +2,7 @@
 
 mod api;
 mod auth;
+mod changes;
 pub mod cli;
 pub mod config;
 #[cfg(any(fuzzing, test))]
@@ -54,7 +55,7 @@ pub async fn serve(
     let unusable = |error| StartError::Storage(storage.to_string(), error);
     let memory = Memory::new(limits.memory);
     let store = Store::open(&storage).map_err(unusable)?.at_rest(&at_rest).with_memory(&memory);
-    let store = store.with_states(states);
+    let store = store.with_states(states).with_refresh(limits.refresh);
     let probed = store.clone();
     let mut probing = Box::pin(async move { probed.start().await });
     let started = tokio::select! {

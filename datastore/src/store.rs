@@ -27,6 +27,7 @@ pub(crate) mod write;
 pub use crate::store::admin::verify::Verdict;
 pub use crate::store::approvals::ApprovalError;
 pub(crate) use crate::store::approvals::Asker;
+pub(crate) use crate::store::attempts::changes::ChangesError;
 pub use crate::store::attempts::claims::{CLAIMS, Claim};
 pub use crate::store::attempts::live::append::{Append, AppendError, Appended, MAX_APPEND};
 pub(crate) use crate::store::attempts::live::follow::{Follower, Waited};
@@ -43,13 +44,15 @@ pub use crate::store::documents::ReadStatus;
 pub use crate::store::error::{BoxError, StoreError};
 pub use crate::store::handle::Store;
 pub use crate::store::key::{
-    APPLIED, APPROVALS, ApprovalKey, ApprovalPart, DOCUMENTS, INDEX, Key, LIVE, LivePart, is_own,
+    APPLIED, APPROVALS, ApprovalKey, ApprovalPart, CHANGES, DOCUMENTS, INDEX, Key, LIVE, LivePart,
+    SUMMARIES, is_own,
 };
 pub use crate::store::object::{ByteStream, Meta, Object};
 pub use crate::store::probe::ability::Ability;
 pub use crate::store::probe::health::ProbeResults;
 pub use crate::store::probe::uploads::{NEEDED, Tried};
 pub use crate::store::read::get::OpenedVersion;
+pub(crate) use crate::store::run_index::layers::summary::{Source, Summary};
 pub use crate::store::run_index::run_set::RunSet;
 pub use crate::store::state::LayerKey;
 pub use crate::store::state::admin::{KeptState, LayerStates, StateFault};

@@ -13,7 +13,7 @@ mod api {
     mod bundles;
     mod burrito_contract;
     mod claims;
-    mod documents;
+    pub(crate) mod documents;
     pub(crate) mod health;
     mod layer_metrics;
     mod live_logs;
@@ -34,6 +34,12 @@ mod access {
     mod rules;
     mod tenant_requests;
     pub(crate) mod tenants;
+}
+
+/// What people look at: namespaces, layers, and the changes of plans.
+mod lists {
+    mod changes;
+    mod layers;
 }
 
 /// Buckets and directories, their faults, and the index of runs.

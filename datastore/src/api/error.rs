@@ -13,9 +13,12 @@ use datastore_api::digest::InvalidSha256;
 use serde_json::json;
 
 use crate::api::route::{Route, is_like_state};
+use crate::changes::UnreadablePlan;
 use crate::observe::context::RequestContext;
 use crate::observe::refusal::Refusal;
-use crate::store::{AppendError, ApprovalError, MAX_APPEND, StateError, StoreError, reason};
+use crate::store::{
+    AppendError, ApprovalError, ChangesError, MAX_APPEND, StateError, StoreError, reason,
+};
 use crate::transport::admission::Busy;
 use crate::transport::upload_body::{TooLarge, TooSlow};
 
@@ -85,6 +88,10 @@ pub(crate) enum Cause {
     Approval(ApprovalError),
     #[error(transparent)]
     Append(AppendError),
+    #[error(
+        "the changes of this `plan.json` cannot be listed: {0}; `/api/plans` has it as it is stored"
+    )]
+    Plan(UnreadablePlan),
     #[error("an append may have at most {} bytes: send them in several", MAX_APPEND)]
     LargeAppend,
 }
@@ -125,6 +132,7 @@ impl ApiError {
             Cause::Append(AppendError::TooLarge(_)) => StatusCode::PAYLOAD_TOO_LARGE,
             Cause::Append(AppendError::Store(_)) => StatusCode::INTERNAL_SERVER_ERROR,
             Cause::LargeAppend => StatusCode::PAYLOAD_TOO_LARGE,
+            Cause::Plan(_) => StatusCode::UNPROCESSABLE_ENTITY,
             Cause::Approval(ApprovalError::Unknown) => StatusCode::NOT_FOUND,
             Cause::Approval(ApprovalError::OtherSet(_) | ApprovalError::Used(_)) => {
                 StatusCode::CONFLICT
@@ -328,6 +336,16 @@ impl From<AppendError> for Cause {
         match error {
             AppendError::Store(error) => Self::Store(error),
             error => Self::Append(error),
+        }
+    }
+}
+
+impl From<ChangesError> for Cause {
+    fn from(error: ChangesError) -> Self {
+        match error {
+            ChangesError::Store(error) => Self::Store(error),
+            ChangesError::Plan(error) => Self::Plan(error),
+            ChangesError::Busy => Self::Busy(Busy),
         }
     }
 }

@@ -25,7 +25,7 @@ use serde_json::{Map, Value, json};
 use crate::api::body::SmallBody;
 use crate::api::error::{ApiError, wrong_state_method};
 use crate::api::openapi::example::Example;
-use crate::api::params::{FromParams, ParamSpec, Params, Query};
+use crate::api::params::{FromOpenParams, FromParams, OpenQuery, ParamSpec, Params, Query};
 use crate::api::route::{Route, STATE_IN_WORKSPACE};
 use crate::api::transfer::{AppendBody, ReadRequest, Upload};
 
@@ -165,6 +165,26 @@ impl Operation {
         self.parameters.push(parameter);
     }
 
+    /// Describes the parameters of a route.
+    fn parameters(&mut self, route: Route, specs: Vec<ParamSpec>) {
+        self.of(route);
+        self.answer("401", "The token is missing or unknown.");
+        for ParamSpec { name, required, type_name } in specs {
+            let in_path = self.path.contains(&format!("{{{name}}}"));
+            let place = if in_path { "path" } else { "query" };
+            self.parameters.push(json!({
+                "name": name, "in": place, "required": required || in_path, "schema": schema(type_name),
+            }));
+        }
+    }
+
+    /// Describes an answer in JSON that has the form of these examples.
+    pub(crate) fn answer_like(&mut self, description: &str, examples: &[&Value]) {
+        let content = json!({ "application/json": { "schema": shape(examples) } });
+        self.answers
+            .insert("200".to_owned(), json!({ "description": description, "content": content }));
+    }
+
     /// Sets the route, which determines the content type of errors.
     pub(crate) fn of(&mut self, route: Route) {
         self.route = Some(route);
@@ -242,16 +262,14 @@ impl DescribeRequest for HeaderMap {
 
 impl<T: FromParams> DescribeRequest for Query<T> {
     fn describe(operation: &mut Operation) {
-        operation.of(T::ROUTE);
-        operation.answer("401", "The token is missing or unknown.");
+        operation.parameters(T::ROUTE, Params::specs(T::from_params));
         operation.answer("403", "The caller has no permission for this in the namespace.");
-        for ParamSpec { name, required, type_name } in Params::specs::<T>() {
-            let in_path = operation.path.contains(&format!("{{{name}}}"));
-            let place = if in_path { "path" } else { "query" };
-            operation.parameters.push(json!({
-                "name": name, "in": place, "required": required || in_path, "schema": schema(type_name),
-            }));
-        }
+    }
+}
+
+impl<T: FromOpenParams> DescribeRequest for OpenQuery<T> {
+    fn describe(operation: &mut Operation) {
+        operation.parameters(T::ROUTE, Params::specs(T::from_params));
     }
 }
 

@@ -20,6 +20,17 @@ use crate::observe::context::RequestContext;
 /// The parameters of a route. Extracting them checks that the caller may access what they name.
 pub(crate) struct Query<T>(pub(crate) T);
 
+/// The parameters of a route that every caller may use: its handler shows what the caller may read.
+pub(crate) struct OpenQuery<T>(pub(crate) T);
+
+/// The parameters of such a route, parsed from its query.
+pub(crate) trait FromOpenParams: Sized {
+    /// The route, which determines the text of errors.
+    const ROUTE: Route;
+
+    fn from_params(params: &Params) -> Result<Self, Cause>;
+}
+
 /// The parameters of a route, parsed from its query.
 pub(crate) trait FromParams: Sized {
     /// The route, which determines the text of errors.
@@ -65,12 +76,12 @@ impl<'a> Params<'a> {
         Self { query, recorded: None }
     }
 
-    /// The parameters that `T` parses, in this order.
-    pub(crate) fn specs<T: FromParams>() -> Vec<ParamSpec> {
+    /// The parameters that this parses, in this order.
+    pub(crate) fn specs<T>(parse: impl Fn(&Params) -> Result<T, Cause>) -> Vec<ParamSpec> {
         let query = RawQuery::default();
         let params = Params { query: &query, recorded: Some(RefCell::default()) };
         // Only the recorded parameters are needed.
-        drop(T::from_params(&params));
+        drop(parse(&params));
         params.recorded.map(RefCell::into_inner).unwrap_or_default()
     }
 
@@ -146,6 +157,17 @@ impl<S: Sync, T: FromParams> FromRequestParts<S> for Query<T> {
             return Err(refused(Cause::Forbidden(caller.denial(query.access()))));
         }
         Ok(Self(query))
+    }
+}
+
+impl<S: Sync, T: FromOpenParams> FromRequestParts<S> for OpenQuery<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        let no_caller = || Cause::Forbidden("this route has no caller".to_owned());
+        let context = parts.extensions.get::<RequestContext>().ok_or_else(no_caller);
+        let query = context.and_then(|context| T::from_params(&Params::of(context.query())));
+        query.map(Self).map_err(T::ROUTE.error())
     }
 }
 

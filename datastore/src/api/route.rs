@@ -46,6 +46,9 @@ pub(crate) enum Route {
     DeleteDocument,
     Statuses,
     LayerMetrics,
+    Namespaces,
+    Layers,
+    Changes,
     Approvals,
     OfferApproval,
     ClaimApproval,
@@ -65,7 +68,7 @@ pub(crate) const STATE_IN_WORKSPACE: &str = "/api/state/{namespace}/{layer}/{wor
 
 impl Route {
     /// All but `Unknown`. The first route of a path also represents methods that the path does not accept.
-    pub(crate) const ALL: [Self; 43] = [
+    pub(crate) const ALL: [Self; 46] = [
         Self::GetPlan,
         Self::PutPlan,
         Self::GetLogs,
@@ -102,6 +105,9 @@ impl Route {
         Self::DeleteDocument,
         Self::Statuses,
         Self::LayerMetrics,
+        Self::Namespaces,
+        Self::Layers,
+        Self::Changes,
         Self::Approvals,
         Self::OfferApproval,
         Self::ClaimApproval,
@@ -189,6 +195,9 @@ impl Route {
             Self::GetDocument | Self::PutDocument | Self::DeleteDocument => "/api/documents",
             Self::Statuses => "/api/statuses",
             Self::LayerMetrics => "/api/metrics",
+            Self::Namespaces => "/api/namespaces",
+            Self::Layers => "/api/layers",
+            Self::Changes => "/api/changes",
             Self::Approvals | Self::OfferApproval => "/api/approvals",
             Self::ClaimApproval => "/api/approvals/claim",
             Self::OpenApi => "/api/openapi.json",
@@ -246,6 +255,8 @@ impl Route {
                 | Self::States
                 | Self::Statuses
                 | Self::LayerMetrics
+                | Self::Namespaces
+                | Self::Layers
                 | Self::Approvals
                 | Self::OfferApproval
                 | Self::ClaimApproval
@@ -258,9 +269,10 @@ impl Route {
     }
 
     /// Whether the time until the head of the answer is limited. An upload has its own minimum rate, an encryption works
-    /// through the whole storage, and a state that is restored is read and written first.
+    /// through the whole storage, a state that is restored is read and written first, and a plan whose changes are listed is
+    /// read.
     pub(crate) fn has_deadline(self) -> bool {
-        !self.is_upload() && !matches!(self, Self::Encrypt | Self::RestoreState)
+        !self.is_upload() && !matches!(self, Self::Encrypt | Self::RestoreState | Self::Changes)
     }
 
     /// Whether callers must authenticate: on every path below `/api`, also on unknown ones.
@@ -282,6 +294,7 @@ impl Route {
                     PlanFormat::Short => Kind::Short,
                 }
             }
+            Self::Changes => Kind::Json,
             Self::GetLogs | Self::PutLogs | Self::AppendLogs => Kind::Log,
             Self::GetBundle | Self::PutBundle => Kind::Bundle,
             Self::GetArtifact | Self::PutArtifact => {

@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::error::{ApiError, Cause, not_found, plain, unknown_path};
 use crate::api::handlers::{
-    applied, approvals, artifacts, bundles, documents, encrypt, layer_metrics, leases, logs, plans,
-    runs, state, states,
+    applied, approvals, artifacts, bundles, changes, documents, encrypt, layer_metrics, layers,
+    leases, logs, plans, runs, state, states,
 };
 use crate::api::openapi::Api;
 use crate::api::route::Route;
@@ -136,11 +136,11 @@ fn api() -> Api<Shared> {
     of_layers(api)
 }
 
-/// The routes of documents of layers, and of approvals.
+/// The routes of documents of layers, of lists, and of approvals.
 fn of_layers(api: Api<Shared>) -> Api<Shared> {
     use Route::{
-        Approvals, ClaimApproval, DeleteDocument, GetDocument, LayerMetrics, OfferApproval,
-        PutDocument, Statuses,
+        Approvals, Changes, ClaimApproval, DeleteDocument, GetDocument, LayerMetrics, Layers,
+        Namespaces, OfferApproval, PutDocument, Statuses,
     };
     api.route(GetDocument, documents::get, "A document of a layer, such as its status")
         .route(
@@ -154,6 +154,17 @@ fn of_layers(api: Api<Shared>) -> Api<Shared> {
             LayerMetrics,
             layer_metrics::get,
             "The statuses of a namespace as metrics, in the text format of Prometheus",
+        )
+        .route(
+            Namespaces,
+            layers::namespaces,
+            "The namespaces in which the caller may list runs, by page",
+        )
+        .route(Layers, layers::layers, "The layers of a namespace with their last runs, by page")
+        .route(
+            Changes,
+            changes::get,
+            "The changes of a plan, without sensitive values; without `attempt` the latest",
         )
         .route(Approvals, approvals::list, "The offers of a layer and their use, newest first")
         .route(

@@ -32,6 +32,7 @@ const STAT_RETRIES: usize = 4;
 const REPR_DIGEST: HeaderName = HeaderName::from_static("repr-digest");
 
 /// The headers of a GET or HEAD.
+#[derive(Clone)]
 pub(crate) struct ReadRequest {
     head: bool,
     context: Option<RequestContext>,

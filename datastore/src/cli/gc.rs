@@ -3,6 +3,7 @@
 mod approvals;
 mod claims;
 mod context;
+mod lists;
 mod live;
 pub mod select;
 mod states;

@@ -1,5 +1,6 @@
 //! The attempts of a run, found by listing its files and its claims.
 
+pub(crate) mod changes;
 pub(crate) mod claims;
 pub(crate) mod live;
 
@@ -90,7 +91,10 @@ impl Store {
     ///
     /// Listing directories would be cheaper, but on `file://` an interrupted upload leaves an empty directory, which
     /// no object store would show.
-    async fn files(&self, run: &RunKey) -> Result<Vec<(Attempt, String, ObjectMeta)>, StoreError> {
+    pub(in crate::store) async fn files(
+        &self,
+        run: &RunKey,
+    ) -> Result<Vec<(Attempt, String, ObjectMeta)>, StoreError> {
         let prefix = parse(&run_prefix(run))?;
         let mut found = self.objects.list(Some(&prefix));
         let mut files = Vec::new();

@@ -33,7 +33,9 @@ pub struct ReadStatus {
 impl Store {
     /// Deletes a document of a layer. A missing one is not an error.
     pub(crate) async fn delete_document(&self, key: &DocumentKey) -> Result<(), StoreError> {
-        self.delete(Key::Document(key.clone()).object_path()?.as_ref()).await
+        let key = Key::Document(key.clone());
+        self.delete(key.object_path()?.as_ref()).await?;
+        self.note_change(&key).await
     }
 
     /// The layers of a namespace that have a status, in the order of their names.
@@ -65,7 +67,7 @@ impl Store {
     }
 
     /// The status of a layer; `None` if it has none. An error is one of the storage, after which nothing is known.
-    async fn status(
+    pub(in crate::store) async fn status(
         &self,
         namespace: &Name,
         layer: Name,
@@ -75,7 +77,7 @@ impl Store {
         let mut size = 0;
         let status = match self.small(&Key::Document(key.clone()), MAX_STATUS).await {
             Err(StoreError::NotFound) => return Ok(None),
-            Err(error) if is_of_object(&error) => Err(error.to_string()),
+            Err(error) if error.is_of_object() => Err(error.to_string()),
             Err(error) => return Err(error),
             Ok(None) => Err(format!("it has more than {MAX_STATUS} bytes")),
             Ok(Some(bytes)) => {
@@ -118,16 +120,4 @@ fn parse(bytes: &[u8]) -> Result<LayerStatus, String> {
         return Err(format!("its format has the version {}, and not {VERSION}", status.version));
     }
     Ok(status)
-}
-
-/// Whether an error is one of this object, and others may be readable.
-fn is_of_object(error: &StoreError) -> bool {
-    matches!(
-        error,
-        StoreError::Corrupt(_)
-            | StoreError::NoKey(_)
-            | StoreError::WrongKey(_)
-            | StoreError::Ambiguous(_)
-            | StoreError::Unreadable(_)
-    )
 }

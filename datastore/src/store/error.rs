@@ -107,6 +107,20 @@ pub enum StoreError {
     Backend(#[source] BoxError),
 }
 
+impl StoreError {
+    /// Whether it is about this object, and others may be readable.
+    pub(in crate::store) fn is_of_object(&self) -> bool {
+        matches!(
+            self,
+            Self::Corrupt(_)
+                | Self::NoKey(_)
+                | Self::WrongKey(_)
+                | Self::Ambiguous(_)
+                | Self::Unreadable(_)
+        )
+    }
+}
+
 impl From<object_store::Error> for StoreError {
     fn from(error: object_store::Error) -> Self {
         match error {

@@ -11,6 +11,7 @@ use object_store::ObjectStore;
 use object_store::list::PaginatedListStore;
 use object_store::memory::InMemory;
 use object_store::path::Path;
+use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use crate::store::attempts::live::logs::LiveLogs;
@@ -25,9 +26,13 @@ use crate::store::error::BoxError;
 use crate::store::key::locks::{KeyLock, KeyLocks};
 use crate::store::probe::health::Health;
 use crate::store::run_index::known::Indexed;
+use crate::store::run_index::layers::refreshing::Refreshing;
 use crate::store::state::settings::{DirectoryLock, StateSettings};
 use crate::store::write::parts::BlockPool;
 use crate::transport::memory::Memory;
+
+/// Plans whose changes are listed at the same time.
+const PLAN_READS: usize = 2;
 
 /// A storage of artifacts. Clones are cheap and share everything.
 #[derive(Clone)]
@@ -58,6 +63,10 @@ pub struct Inner {
     pub(in crate::store) directory_lock: DirectoryLock,
     /// The logs that are written or followed here.
     pub(in crate::store) live: LiveLogs,
+    /// Summaries of layers that are made after writes.
+    pub(in crate::store) refreshing: Refreshing,
+    /// Plans whose changes are being listed.
+    pub(in crate::store) plan_reads: Arc<Semaphore>,
 }
 
 impl Store {
@@ -106,6 +115,12 @@ impl Store {
     /// The same store, which fetches ahead only into this memory.
     pub(crate) fn with_memory(&self, memory: &Memory) -> Self {
         Self(Arc::new(Inner { memory: memory.clone(), ..(*self.0).clone() }))
+    }
+
+    /// The same store, which makes the summary of a layer so long after a write.
+    pub(crate) fn with_refresh(&self, delay: std::time::Duration) -> Self {
+        let refreshing = Refreshing::after(delay);
+        Self(Arc::new(Inner { refreshing, ..(*self.0).clone() }))
     }
 
     /// The most memory that one upload holds, without parts in flight.
@@ -158,6 +173,8 @@ impl Inner {
             states: StateSettings::default(),
             directory_lock: DirectoryLock::default(),
             live: LiveLogs::default(),
+            refreshing: Refreshing::default(),
+            plan_reads: Arc::new(Semaphore::new(PLAN_READS)),
         }
     }
 }

@@ -35,6 +35,10 @@ pub enum Key {
     Approval(ApprovalKey, ApprovalPart),
     /// A part of an attempt that has not ended.
     Live(RunKey, Attempt, LivePart),
+    /// The changes of a plan, listed from the `plan.json` that the digest stands for.
+    Changes(RunKey, Attempt, Sha256),
+    /// What a page of layers shows of a layer.
+    Summary(Name, Name),
 }
 
 /// An approval: one offer for a set of destructive changes of a layer.
@@ -80,6 +84,9 @@ pub const APPLIED: &str = ".plancha/applied/";
 /// Prefix of documents of layers.
 pub const DOCUMENTS: &str = ".plancha/documents/";
 
+/// Prefix of lists of changes. It is outside of `layers/`, so that none counts as a file of an attempt.
+pub const CHANGES: &str = ".plancha/changes/";
+
 /// Prefix of approvals.
 pub const APPROVALS: &str = ".plancha/approvals/";
 
@@ -88,6 +95,9 @@ pub const INDEX: &str = ".plancha/runs/";
 
 /// Prefix of leases, each under the key of its object.
 pub(in crate::store) const LEASES: &str = ".plancha/leases/";
+
+/// Prefix of the summaries of layers, and of what changes with them.
+pub const SUMMARIES: &str = ".plancha/layers/";
 
 /// Prefix of the objects of probes.
 pub(in crate::store) const PROBES: &str = ".plancha/probe/";
@@ -106,6 +116,8 @@ impl Key {
             Self::State(..) => Kind::State,
             Self::Live(_, _, LivePart::Ledger) => Kind::Artifact,
             Self::Live(_, _, LivePart::Piece(_) | LivePart::Merged(..)) => Kind::Log,
+            Self::Changes(..) => Kind::Json,
+            Self::Summary(..) => Kind::Status,
         }
     }
 
@@ -154,6 +166,11 @@ impl Key {
             }
             ".plancha" if namespace == "approvals" => parse_approval(name, rest)?,
             ".plancha" if namespace == "live" => parse_live(name, rest)?,
+            ".plancha" if namespace == "changes" => parse_changes(name, rest)?,
+            ".plancha" if namespace == "layers" => {
+                let layer = rest.strip_suffix("/summary.json")?;
+                Self::Summary(name.parse().ok()?, layer.parse().ok()?)
+            }
             _ => return None,
         };
         // Only the canonical form is a key.
@@ -185,6 +202,12 @@ impl Key {
                 format!("{APPROVALS}{namespace}/{layer}/{set}/{generation}/{}", part.name())
             }
             Self::Live(run, attempt, part) => format!("{}{part}", live_prefix(run, *attempt)),
+            Self::Changes(run, attempt, plan) => {
+                format!("{}{plan}", changes_prefix(run, *attempt))
+            }
+            Self::Summary(namespace, layer) => {
+                format!("{SUMMARIES}{namespace}/{layer}/summary.json")
+            }
         };
         if text.len() > MAX_KEY {
             return Err(StoreError::KeyTooLong { key: text, max: MAX_KEY });
@@ -216,6 +239,15 @@ fn parse_live(namespace: &str, rest: &str) -> Option<Key> {
     parts.next().is_none().then_some(Key::Live(run, attempt, part))
 }
 
+/// `<layer>/<run>/<attempt>/<digest>`
+fn parse_changes(namespace: &str, rest: &str) -> Option<Key> {
+    let mut parts = rest.split('/');
+    let (layer, run) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    let run = RunKey { namespace: namespace.parse().ok()?, layer, run };
+    let (attempt, plan) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    parts.next().is_none().then_some(Key::Changes(run, attempt, plan))
+}
+
 fn parse_file(file: &str) -> Option<File> {
     let burritos = PlanFormat::ALL.map(File::Plan).into_iter().chain([File::Log]);
     let known = burritos.into_iter().find(|known| known.name() == file);
@@ -229,6 +261,11 @@ pub(in crate::store) fn run_prefix(run: &RunKey) -> String {
 /// Where the live log of an attempt is, with its `/`.
 pub(in crate::store) fn live_prefix(run: &RunKey, attempt: Attempt) -> String {
     format!("{LIVE}{run}/{attempt}/")
+}
+
+/// Where the lists of changes of an attempt are, with its `/`.
+pub(in crate::store) fn changes_prefix(run: &RunKey, attempt: Attempt) -> String {
+    format!("{CHANGES}{run}/{attempt}/")
 }
 
 /// Whether the path belongs to the datastore itself, including claims, documents of layers and records of applied plans.
@@ -332,6 +369,8 @@ mod tests {
             ".plancha/live/team-a/network/plan 1#%2F~é/10/00000000000000ff",
             ".plancha/live/a/b/c/0/0000000000000000-000000000000000a",
             ".plancha/live/a/b/c/0/ledger.json",
+            &format!(".plancha/changes/team-a/network/plan 1#%2F~é/10/{}", Sha256::of(b"")),
+            ".plancha/layers/team-a/network/summary.json",
         ] {
             assert_eq!(Key::from_path(path).unwrap().object_path().unwrap().as_ref(), path);
         }
@@ -366,6 +405,11 @@ mod tests {
             ".plancha/live/a/b/c/0/00000000000000ff-00000000000000ff",
             ".plancha/live/a/b/c/00/ledger.json",
             ".plancha/live/a/b/c/0/ledger.json/x",
+            ".plancha/changes/a/b/c/0/abc",
+            &format!(".plancha/changes/a/b/c/00/{}", Sha256::of(b"")),
+            ".plancha/layers/a/b/changed",
+            ".plancha/layers/a/b/c/summary.json",
+            ".plancha/layers/a/summary.json",
             "states/a/b/default/0.tfstate",
             "states/a/b/fffa0b1c2d3e4f50-0123456789abcdef.tfstate",
         ] {

@@ -2,6 +2,7 @@
 
 pub(crate) mod entry;
 pub(crate) mod known;
+pub(crate) mod layers;
 pub(crate) mod page;
 pub(crate) mod rebuild;
 pub(crate) mod register;

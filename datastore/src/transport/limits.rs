@@ -45,6 +45,8 @@ pub struct Limits {
     pub keep_alive: Duration,
     /// The maximum time without any progress of a transfer.
     pub idle: Duration,
+    /// How long after a write the summary of its layer is made: several writes often follow each other.
+    pub refresh: Duration,
 }
 
 /// The maximum size of an artifact of each kind, in bytes.
@@ -65,6 +67,7 @@ impl Default for Limits {
             head: Duration::from_secs(10),
             keep_alive: Duration::from_secs(75),
             idle: Duration::from_secs(30),
+            refresh: Duration::from_secs(1),
         }
     }
 }

@@ -3,8 +3,10 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use datastore::config::Config;
+use datastore::transport::limits::Limits;
 use datastore::{Auth, Callers, Policy, Verb};
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Cases, TestRunner};
@@ -127,7 +129,7 @@ fn asked_for(double: &FakeCloud) -> Vec<String> {
 }
 
 /// The folders of a storage that have a folder for each namespace.
-const ROOTS: [&str; 13] = [
+const ROOTS: [&str; 17] = [
     "layers",
     "repositories",
     ".plancha/runs",
@@ -136,9 +138,13 @@ const ROOTS: [&str; 13] = [
     ".plancha/applied",
     ".plancha/documents",
     ".plancha/approvals",
+    ".plancha/changes",
+    ".plancha/layers",
     ".plancha/sha256/.plancha/applied",
     ".plancha/sha256/.plancha/live",
     ".plancha/sha256/.plancha/documents",
+    ".plancha/sha256/.plancha/changes",
+    ".plancha/sha256/.plancha/layers",
     ".plancha/sha256/layers",
     ".plancha/sha256/repositories",
 ];
@@ -167,7 +173,9 @@ fn ds27_authorised_namespace_is_the_namespace_read_from_storage() {
     let double = FakeCloud::start(Dialect::S3);
     let (tokens, policy) = tokens();
     let auth = Auth::Callers(Box::new(Callers { tokens: true, policy, ..Callers::default() }));
-    let config = Config { auth, ..Config::of(double.storage()) };
+    // No summary of a layer is made during the request of another caller.
+    let limits = Limits { refresh: Duration::from_hours(1), ..Limits::default() };
+    let config = Config { auth, limits, ..Config::of(double.storage()) };
     let datastore = runtime.block_on(TestDatastore::of(config));
     let operations = runtime.block_on(operations(&datastore));
     let routes = operations

@@ -19,7 +19,7 @@ fn url(layer: &str, name: &str) -> String {
 }
 
 /// A status, in JSON.
-pub(super) fn status(condition: &str) -> serde_json::Value {
+pub(crate) fn status(condition: &str) -> serde_json::Value {
     json!({
         "version": 1, "status": condition, "result": "changes", "action": "check",
         "ended": "2026-01-02T03:04:05Z", "last_success": "2026-01-02T03:04:05Z",
@@ -28,7 +28,7 @@ pub(super) fn status(condition: &str) -> serde_json::Value {
 }
 
 /// Stores the status of a layer of team-a.
-pub(super) async fn store_status(datastore: &TestDatastore, layer: &str, condition: &str) {
+pub(crate) async fn store_status(datastore: &TestDatastore, layer: &str, condition: &str) {
     stored(datastore, &url(layer, "status.json"), status(condition).to_string()).await;
 }
 

@@ -276,7 +276,10 @@ async fn objects_are_listed_read_and_deleted_by_key() {
         store.delete(log).await.unwrap();
         store.delete(log).await.unwrap();
         assert_eq!(keys("layers/").await, Vec::<String>::new());
-        assert_eq!(keys("").await.len(), 1, "only the run's entry is left");
+        let mut left = keys("").await;
+        // What changes with the summary of the layer.
+        left.retain(|key| !key.starts_with(".plancha/layers/"));
+        assert_eq!(left.len(), 1, "only the run's entry is left");
     }
 }
 

@@ -25,7 +25,7 @@ use crate::api::openapi::{DescribeRequest, DescribeResponse, Operation};
 use crate::api::route::Route;
 use crate::observe::context::RequestContext;
 use crate::store::encryption::AtRest;
-use crate::store::{Key, LIVE, Store, StoreError};
+use crate::store::{CHANGES, Key, LIVE, Store, StoreError};
 
 /// Maximum bytes of a request body.
 const MAX_BODY: usize = 64 << 10;
@@ -101,7 +101,7 @@ async fn encrypt_all(
     shutdown: &CancellationToken,
 ) -> Result<EncryptReport, StoreError> {
     let mut report = EncryptReport::default();
-    for root in ["layers/", "repositories/", LIVE] {
+    for root in ["layers/", "repositories/", LIVE, CHANGES] {
         let keys = store.list(root)?.try_filter_map(async |object| Ok(Key::from_path(&object.key)));
         let encrypted = keys.map(async |key| {
             let key = key?;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use datastore_api::approval::{ApprovalUse, Approvals, ListedOffer, Offer};
 use datastore_api::document::{StatusOfLayer, Statuses};
 use datastore_api::key::{AttemptFiles, Attempts, FileInfo, Live, RunInfo, Runs};
+use datastore_api::layers::{LayerRun, Layers, ListedLayer, Namespaces, PlanCounts};
 use datastore_api::state::{
     GrantedLease, LayerTool, Lease, LeaseRequest, Migration, StateBackup, StateHead, StateKind,
     StateVersion, States, ToolRecord,
@@ -178,6 +179,50 @@ impl Example for Approvals {
         };
         let unknown = ListedOffer { offered_by: None, used: None, ..known.clone() };
         [Self { approvals: vec![known, unknown] }, Self::default()]
+    }
+}
+
+impl Example for Namespaces {
+    fn examples() -> [Self; 2] {
+        let text = String::new;
+        [Self { namespaces: vec![text()], next: Some(text()) }, Self::default()]
+    }
+}
+
+impl Example for Layers {
+    fn examples() -> [Self; 2] {
+        let text = || Some(String::new());
+        let known = LayerRun {
+            run: String::new(),
+            attempt: Attempt(0),
+            action: text(),
+            outcome: text(),
+            created: String::new(),
+            finished: text(),
+            counts: Some(PlanCounts::default()),
+            revision: text(),
+            tool: text(),
+            tool_version: text(),
+            live: Some(Live::Running),
+        };
+        let unknown = LayerRun {
+            action: None,
+            outcome: None,
+            finished: None,
+            counts: None,
+            revision: None,
+            tool: None,
+            tool_version: None,
+            live: None,
+            ..known.clone()
+        };
+        let layer = |last_run, status| ListedLayer { name: String::new(), last_run, status };
+        let layers = vec![
+            layer(Some(known), Some(example_status())),
+            layer(Some(unknown), None),
+            layer(None, None),
+        ];
+        [Self { layers, next: text() }, Self::default()]
     }
 }
 

@@ -74,6 +74,7 @@ impl Context<'_> {
             self.delete(prefix, &mut swept, is_expired).await?;
         }
         self.delete_live_of_others(layers, &mut swept).await?;
+        self.delete_lists_of_others(layers, &mut swept).await;
         Ok(swept)
     }
 

@@ -19,6 +19,17 @@ pub(super) struct Context<'a> {
     pub(super) kept_records: &'a HashSet<String>,
     /// What is live: no file of an attempt yet.
     pub(super) live: &'a LiveObjects,
+    /// What the datastore has made of plans and layers.
+    pub(super) lists: &'a Lists,
+}
+
+/// What the datastore has made of plans and layers, by layer: `<namespace>/<layer>`.
+#[derive(Debug, Default)]
+pub(super) struct Lists {
+    /// Lists of the changes of plans.
+    pub(super) changes: HashMap<String, Vec<Object>>,
+    /// Summaries of layers, and what changes with them.
+    pub(super) summaries: HashMap<String, Vec<Object>>,
 }
 
 /// An object, and the attempt that it belongs to.
@@ -60,6 +71,8 @@ pub(super) struct Swept {
     pub(super) failed: usize,
     /// Directories that have no object any more.
     pub(super) removed_directories: HashSet<String>,
+    /// The attempts whose `plan.json` was deleted: their directories, with a `/`.
+    pub(super) removed_plans: HashSet<String>,
     /// The layers that had artifacts: `<namespace>/<layer>`.
     pub(super) layers: HashSet<String>,
     /// Paths of the records of applies that are kept with a version of a state.
@@ -88,6 +101,7 @@ impl Swept {
         self.bytes += other.bytes;
         self.failed += other.failed;
         self.removed_directories.extend(other.removed_directories);
+        self.removed_plans.extend(other.removed_plans);
         self.layers.extend(other.layers);
         self.kept_records.extend(other.kept_records);
     }

@@ -100,7 +100,7 @@ impl Context<'_> {
         !has_files && age > LOST_LOG_AGE || max_age.is_some_and(|max_age| age > *max_age)
     }
 
-    async fn delete_object(&self, object: &Object, swept: &mut Swept) {
+    pub(super) async fn delete_object(&self, object: &Object, swept: &mut Swept) {
         let Self { store, rules, now, .. } = *self;
         let age = Duration::try_from(now.duration_since(object.modified)).unwrap_or_default();
         if rules.dry_run || age < rules.min_age || store.is_linked(&object.key) {

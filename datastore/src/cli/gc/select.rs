@@ -103,7 +103,9 @@ fn groups(items: &[Item]) -> Vec<Group<'_>> {
             | Key::State(..)
             | Key::Document(_)
             | Key::Approval(..)
-            | Key::Live(..) => {}
+            | Key::Live(..)
+            | Key::Changes(..)
+            | Key::Summary(..) => {}
         }
     }
     groups.extend(runs.into_values().map(|items| Group { is_run: true, items }));
@@ -146,9 +148,13 @@ fn kept(items: &[Item]) -> HashSet<&str> {
             file.name().contains(STATE) || is_needed && newest_attempts.contains(&(run, *attempt))
         }
         Key::Bundle(key) => bundles.get(&key.git_ref) == Some(&item.modified),
-        Key::Applied(_) | Key::State(..) | Key::Document(_) | Key::Approval(..) | Key::Live(..) => {
-            false
-        }
+        Key::Applied(_)
+        | Key::State(..)
+        | Key::Document(_)
+        | Key::Approval(..)
+        | Key::Live(..)
+        | Key::Changes(..)
+        | Key::Summary(..) => false,
     };
     items.iter().filter(is_kept).map(|item| &*item.path).collect()
 }

@@ -17,7 +17,7 @@ use futures::{Stream, StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
 
 use crate::cli::error::CommandError;
-use crate::cli::gc::context::{Context, LiveObjects, Swept, failed};
+use crate::cli::gc::context::{Context, Lists, LiveObjects, Swept, failed};
 use crate::cli::gc::select::{Item, Reason, Rules};
 use crate::store::{INDEX, Key, Object, RunSet, Store, StoreError};
 use crate::transport::limits::Size;
@@ -25,6 +25,9 @@ use crate::transport::limits::Size;
 /// The age from which the index entry of a run without objects is deleted. A younger one may belong to an upload in
 /// progress.
 const UNUSED_ENTRY_AGE: Duration = Duration::from_hours(24);
+
+/// The end of the path of a plan's JSON.
+const PLAN: &str = "plan.json";
 
 /// How much is done at the same time.
 #[derive(Clone, Copy)]
@@ -67,9 +70,12 @@ pub(in crate::cli) async fn sweep(
     let mut total = Swept::default();
     let none = HashSet::new();
     let nothing = LiveObjects::default();
-    let context = Context { store, rules, now, kept_records: &none, live: &nothing };
+    let no_lists = Lists::default();
+    let context =
+        Context { store, rules, now, kept_records: &none, live: &nothing, lists: &no_lists };
     let live = context.complete_logs(&mut total).await?;
-    let context = Context { live: &live, ..context };
+    let lists = context.lists().await?;
+    let context = Context { live: &live, lists: &lists, ..context };
     // States come first: the record of an apply shows which version is good.
     let states = stream::iter(context.layers_with_states().await?);
     let swept = states.map(|layer| context.sweep_states(layer)).buffered(parallelism.owners);
@@ -104,7 +110,8 @@ async fn print_all(
     while let Some(swept) = swept.try_next().await? {
         out.write_all(swept.text.as_bytes())?;
         let (text, removed_directories) = (String::new(), HashSet::new());
-        total.add(Swept { text, removed_directories, ..swept });
+        let removed_plans = HashSet::new();
+        total.add(Swept { text, removed_directories, removed_plans, ..swept });
     }
     Ok(())
 }
@@ -160,6 +167,7 @@ impl Owner<'_> {
             self.context.delete_claims(layer, self.items, &mut total).await?;
             self.context.delete_applied(layer, self.items, &mut total).await?;
             self.context.delete_live(layer, self.items, &mut total).await?;
+            self.context.tidy_lists(layer, self.items, &mut total).await;
         }
         Ok(total)
     }
@@ -223,6 +231,9 @@ impl Owner<'_> {
                     *deleted.entry(group(item)).or_default() += 1;
                     swept.deleted += 1;
                     swept.bytes += item.size;
+                    if let Some(attempt) = item.path.strip_suffix(PLAN) {
+                        swept.removed_plans.insert(attempt.to_owned());
+                    }
                     let verb = if self.context.rules.dry_run { "would delete" } else { "deleted" };
                     let why = why(self.context.rules, item, *reason);
                     swept.line(&format!("{verb} {} ({why})", item.path));

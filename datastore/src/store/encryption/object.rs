@@ -180,7 +180,7 @@ pub(in crate::store) fn signature(path: &Path) -> Option<Signature> {
         Key::Bundle(_) => Some(Signature::Bundle),
         Key::File(_, _, File::Plan(PlanFormat::Bin)) => Some(Signature::Plan),
         Key::File(_, _, File::Plan(PlanFormat::Json)) => Some(Signature::Json),
-        Key::State(..) => Some(Signature::Json),
+        Key::State(..) | Key::Changes(..) | Key::Summary(..) => Some(Signature::Json),
         Key::File(..) | Key::Applied(_) | Key::Document(_) | Key::Approval(..) | Key::Live(..) => {
             None
         }

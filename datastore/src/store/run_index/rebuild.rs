@@ -69,6 +69,11 @@ impl Store {
         let entries = entries.collect::<Vec<_>>();
         let made = entries.len() as u64;
         self.put_entries(&prefix, entries).await?;
+        if made > 0
+            && let (Ok(namespace), Ok(name)) = (layer.namespace.parse(), layer.name.parse())
+        {
+            self.mark_changed(&namespace, &name).await?;
+        }
         Ok(made)
     }
 

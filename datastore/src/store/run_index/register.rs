@@ -104,12 +104,19 @@ impl Store {
                     let _key_lock = self.key_lock(&attempt).await;
                     self.restore_entry(&entry, &run).await?;
                 }
+                if is_new {
+                    self.note_run(&run).await?;
+                }
                 Ok(sha256)
             }
             // An object exists.
             Err(StoreError::Exists) => Err(StoreError::Exists),
             Err(error) => {
-                let removed = self.remove_unused_entry(&attempt);
+                let removed = async {
+                    self.remove_unused_entry(&attempt).await?;
+                    // A page may have shown it.
+                    self.note_run(&run).await
+                };
                 let removed = in_time(put_timeout(0), "remove the index entry", removed).await;
                 if let Err(error) = removed.map_err(backend_error).flatten() {
                     let error: BoxError = error.into();
@@ -135,7 +142,7 @@ impl Store {
         }
     }
 
-    async fn has_objects(&self, attempt: &Path) -> Result<bool, StoreError> {
+    pub(in crate::store) async fn has_objects(&self, attempt: &Path) -> Result<bool, StoreError> {
         let first = self.objects.list(Some(attempt)).try_next().await;
         Ok(first.map_err(backend_error)?.is_some())
     }

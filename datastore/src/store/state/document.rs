@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use bytes::{Buf as _, Bytes};
+use bytes::Bytes;
 use futures::{Stream, StreamExt as _, stream};
 use md5::{Digest as _, Md5};
 use serde::Deserialize;
@@ -20,6 +20,7 @@ use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 
 use crate::store::error::BoxError;
+use crate::store::read::pieces::Pieces;
 
 /// Pieces of a body that wait until they are read.
 const AHEAD: usize = 4;
@@ -82,8 +83,7 @@ pub(crate) fn inspected(
 ) {
     let (found, document) = tokio::sync::oneshot::channel();
     let (pieces, receiver) = mpsc::channel(AHEAD);
-    let reading =
-        tokio::task::spawn_blocking(move || read(&mut Pieces { receiver, piece: Bytes::new() }));
+    let reading = tokio::task::spawn_blocking(move || read(&mut Pieces::new(receiver)));
     let inspection =
         Inspection { pieces: Some(pieces), reading, md5, hasher: Md5::new(), size: 0, found };
     let checked = stream::try_unfold((body, Some(inspection)), async |(mut body, inspection)| {
@@ -137,24 +137,6 @@ impl Inspection {
         // The receiver may have given up.
         drop(self.found.send(StateDocument { size: self.size, ..document }));
         Ok(())
-    }
-}
-
-/// The pieces of a body as a reader, which blocks until the next one comes.
-struct Pieces {
-    receiver: mpsc::Receiver<Bytes>,
-    piece: Bytes,
-}
-
-impl Read for Pieces {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        while self.piece.is_empty() {
-            let Some(piece) = self.receiver.blocking_recv() else { return Ok(0) };
-            self.piece = piece;
-        }
-        let length = buffer.len().min(self.piece.len());
-        self.piece.copy_to_slice(&mut buffer[..length]);
-        Ok(length)
     }
 }
 

@@ -51,14 +51,16 @@ impl Store {
             // The body owns the permits of the request, so it is kept until the upload ends.
             let mut body = body;
             let body = IncomingBody::new(&mut body, format, encryptor);
-            let of_attempt = match key {
+            let of_attempt = match &key {
                 Key::File(run, attempt, _)
                 | Key::Live(run, attempt, LivePart::Piece(0) | LivePart::Ledger) => {
-                    Some((run, attempt))
+                    Some((run.clone(), *attempt))
                 }
                 _ => None,
             };
-            store.upload(&path, conditions, body, of_attempt, &received).await
+            let stored = store.upload(&path, conditions, body, of_attempt, &received).await?;
+            store.note_change(&key).await?;
+            Ok(stored)
         };
         with_deadline(self.uploads.spawn(upload), whole).await
     }

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::io::Read;
 
+use datastore_api::plan::is_readable;
 use serde::Deserialize;
 use serde::de::{
     DeserializeOwned, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor,
@@ -106,16 +107,6 @@ pub(crate) fn read_into<R: Collector, O: Collector>(
         return Err(PlanError::Format(format_version));
     }
     Ok(changes)
-}
-
-/// Whether plans of this format can be read.
-pub(crate) fn is_readable(format_version: &str) -> bool {
-    let mut numbers = format_version.split('.').map(str::parse::<u32>);
-    match (numbers.next(), numbers.next()) {
-        (Some(Ok(0)), Some(Ok(minor))) => minor >= 1,
-        (Some(Ok(1)), Some(Ok(_)) | None) => true,
-        _ => false,
-    }
 }
 
 /// The document, as far as it has been read.

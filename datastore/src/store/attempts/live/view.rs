@@ -110,7 +110,7 @@ impl View {
 
 impl Store {
     /// The objects of the live log of an attempt.
-    pub(super) async fn live_view(
+    pub(in crate::store) async fn live_view(
         &self,
         run: &RunKey,
         attempt: Attempt,

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::{BufReader, Read};
 use std::marker::PhantomData;
 
+use datastore_api::plan::is_readable;
 use serde::Deserialize;
 use serde::de::{
     DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor,
@@ -11,7 +12,7 @@ use serde::de::{
 use serde_json::value::RawValue;
 
 use crate::run::apply::remainder::planned::Value;
-use crate::run::plan::summary::{PlanError, is_readable};
+use crate::run::plan::summary::PlanError;
 
 /// A change of a resource or an output.
 #[derive(Debug, Default, Deserialize)]
