@@ -1,9 +1,11 @@
 //! `bench RUNNER DATASTORE [SECTION...]`: figures as ratios to a yardstick of the same minute, since
-//! machines are noisy. Sections: `run`, `layers`, `pod`, `snapshot`, `redact`, `resolve`, `install`, `transfer`, `files`, `clouds`, `server=S3S-FS`, `minio=MINIO`, `state=MINIO`, `gc`, `memory`, `starve`. `scripts/bench` builds and calls it.
+//! machines are noisy. Sections: `run`, `layers`, `pod`, `snapshot`, `redact`, `resolve`, `install`, `transfer`, `files`, `clouds`, `server=S3S-FS`, `minio=MINIO`, `state=MINIO`, `gc`, `memory`, `starve`, `changes`. `scripts/bench` builds and calls it.
 //! `load [hop]put|[hop]get SIZE SECONDS` in a section's place is one load alone, for a profiler.
 
 #![expect(clippy::disallowed_types, reason = "a bench starts the programs themselves")]
 
+#[path = "bench/changes.rs"]
+mod changes;
 #[path = "bench/clouds.rs"]
 mod clouds;
 #[path = "bench/files.rs"]
@@ -67,7 +69,7 @@ async fn main() {
     }
     let [runner, datastore, sections @ ..] = args.as_slice() else {
         eprintln!(
-            "usage: bench RUNNER DATASTORE [run|layers|pod|snapshot|redact|resolve|install|transfer|files|clouds|server=S3S-FS|minio=MINIO|state=MINIO|gc|memory|starve]..."
+            "usage: bench RUNNER DATASTORE [run|layers|pod|snapshot|redact|resolve|install|transfer|files|clouds|server=S3S-FS|minio=MINIO|state=MINIO|gc|memory|starve|changes]..."
         );
         std::process::exit(64);
     };
@@ -103,16 +105,24 @@ async fn main() {
     if wanted("gc") {
         tend::over_directory(&programs).await;
     }
-    if wanted("memory") {
-        memory::memory(&programs).await;
-    }
-    if wanted("starve") {
-        starve::starve(&programs).await;
-    }
+    in_memory(&programs, wanted).await;
     if let ["load", what, size, seconds] =
         sections.iter().map(String::as_str).collect::<Vec<_>>()[..]
     {
         clouds::only(&programs, what, size.parse().unwrap(), seconds.parse().unwrap()).await;
+    }
+}
+
+/// The sections about the memory of a datastore.
+async fn in_memory(programs: &Programs, wanted: impl Fn(&str) -> bool) {
+    if wanted("memory") {
+        memory::memory(programs).await;
+    }
+    if wanted("starve") {
+        starve::starve(programs).await;
+    }
+    if wanted("changes") {
+        changes::changes(programs).await;
     }
 }
 
