@@ -32,7 +32,7 @@ pub use crate::config::settings::Setting;
 use crate::config::settings::{Settings, parse};
 use crate::config::sources::Sources;
 pub use crate::config::states::{StateCommand, StateOrder, StatePlace};
-use crate::config::values::{Listen, Memory, PerKind};
+use crate::config::values::{Listen, Memory, OnOff, PerKind};
 use crate::kind::Kind;
 use crate::observe::log::LogFormat;
 use crate::store::encryption::AtRest;
@@ -124,6 +124,8 @@ pub struct Config {
     pub limits: Limits,
     /// How states are kept.
     pub states: StateSettings,
+    /// Whether the page for people is served at `/`.
+    pub ui: bool,
 }
 
 impl Config {
@@ -132,7 +134,7 @@ impl Config {
         let (at_rest, auth, limits) = (AtRest::default(), Auth::None, Limits::default());
         let drain = Drain { delay: Duration::ZERO, timeout: DRAIN_TIMEOUT };
         let states = StateSettings::default();
-        Self { storage, at_rest, auth, tls: None, drain, limits, states }
+        Self { storage, at_rest, auth, tls: None, drain, limits, states, ui: true }
     }
 }
 
@@ -313,7 +315,8 @@ impl Serve {
             settings.take(flags.log_format, "--log-format", &["PLANCHA_LOG_FORMAT"], text)?;
         let single_replica = settings.single_replica(flags.single_replica)?;
         let states = StateSettings { single_replica, ..StateSettings::default() };
-        let config = Config { storage, at_rest, auth, tls, drain, limits, states };
+        let OnOff(ui) = settings.take(flags.ui, "--ui", &["PLANCHA_UI"], || OnOff(true))?;
+        let config = Config { storage, at_rest, auth, tls, drain, limits, states, ui };
         let Settings { all: settings, warnings, .. } = settings;
         Ok(Self { listen, log_format, config, settings, warnings })
     }

@@ -13,6 +13,7 @@ mod panics;
 mod start;
 pub mod store;
 pub mod transport;
+mod ui;
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -51,7 +52,7 @@ pub async fn serve(
     config: Config,
     shutdown: CancellationToken,
 ) -> Result<(), StartError> {
-    let Config { storage, at_rest, auth, tls, drain, limits, states } = config;
+    let Config { storage, at_rest, auth, tls, drain, limits, states, ui } = config;
     let unusable = |error| StartError::Storage(storage.to_string(), error);
     let memory = Memory::new(limits.memory);
     let store = Store::open(&storage).map_err(unusable)?.at_rest(&at_rest).with_memory(&memory);
@@ -93,6 +94,7 @@ pub async fn serve(
         tls: tls.clone(),
         encrypting: crate::api::handlers::encrypt::EncryptLock::default(),
         status_errors: crate::api::handlers::layer_metrics::StatusErrors::default(),
+        ui,
         shutdown: shutdown.clone(),
     };
     let service = Service { app: crate::api::service::Service::new(app), limits, tls, connections };

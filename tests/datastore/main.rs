@@ -5,6 +5,7 @@
 mod client;
 mod encryption;
 mod http;
+mod ui;
 
 /// Routes: what a request means and what is answered.
 mod api {

@@ -56,6 +56,10 @@ pub(crate) enum Route {
     Healthz,
     Readyz,
     Metrics,
+    /// The page for people.
+    Page,
+    /// A file of the page.
+    PageFile,
     /// Any other path.
     Unknown,
 }
@@ -68,7 +72,7 @@ pub(crate) const STATE_IN_WORKSPACE: &str = "/api/state/{namespace}/{layer}/{wor
 
 impl Route {
     /// All but `Unknown`. The first route of a path also represents methods that the path does not accept.
-    pub(crate) const ALL: [Self; 46] = [
+    pub(crate) const ALL: [Self; 48] = [
         Self::GetPlan,
         Self::PutPlan,
         Self::GetLogs,
@@ -115,6 +119,8 @@ impl Route {
         Self::Healthz,
         Self::Readyz,
         Self::Metrics,
+        Self::Page,
+        Self::PageFile,
     ];
 
     /// The route of a request, also where its method is not allowed: a HEAD is a GET.
@@ -204,6 +210,8 @@ impl Route {
             Self::Healthz => "/healthz",
             Self::Readyz => "/readyz",
             Self::Metrics => "/metrics",
+            Self::Page => "/",
+            Self::PageFile => "/ui/{file}",
             Self::Unknown => "other",
         }
     }
@@ -407,7 +415,8 @@ mod tests {
         assert_eq!(Route::GetState.path_parameters(workspace), parameters);
         for path in [
             "",
-            "/",
+            "/ui",
+            "/ui/",
             "/api",
             "/api/",
             "/api/plans/",
@@ -453,7 +462,9 @@ mod tests {
         for path in ["/api", "/api/", "/api/plans", "/api/other", "/api/openapi.json/"] {
             assert!(needs_caller(path), "{path}");
         }
-        for path in ["/api/openapi.json", "/healthz", "/readyz", "/metrics", "/apis", "/"] {
+        for path in
+            ["/api/openapi.json", "/healthz", "/readyz", "/metrics", "/apis", "/", "/ui/app.js"]
+        {
             assert!(!needs_caller(path), "{path}");
         }
     }

@@ -26,6 +26,7 @@ use crate::transport::admission::Admission;
 use crate::transport::connections::Connections;
 use crate::transport::limits::Limits;
 use crate::transport::tls::Tls;
+use crate::ui;
 
 /// The state that handlers and stages use.
 #[derive(Debug)]
@@ -50,6 +51,8 @@ pub(crate) struct App {
     pub(crate) encrypting: encrypt::EncryptLock,
     /// Statuses that could not be read.
     pub(crate) status_errors: layer_metrics::StatusErrors,
+    /// Whether the page for people is served.
+    pub(crate) ui: bool,
     /// Cancelled when the service shuts down.
     pub(crate) shutdown: CancellationToken,
 }
@@ -178,6 +181,7 @@ fn of_layers(api: Api<Shared>) -> Api<Shared> {
 /// Every route, below what each request passes before it ([`crate::api::service`]).
 pub(super) fn router(app: App) -> Router {
     let (api, document) = api().finish(&PUBLIC);
+    let api = if app.ui { ui::add_routes(api) } else { api };
     api.route(Route::Healthz.path(), get(async || plain(StatusCode::OK, "OK")))
         .route(Route::Readyz.path(), get(readyz))
         .route(Route::Metrics.path(), get(metrics::metrics))
@@ -232,6 +236,7 @@ mod tests {
             metrics: Metrics::default(),
             connections: Connections::new(1),
             tls: None,
+            ui: true,
             encrypting: encrypt::EncryptLock::default(),
             status_errors: layer_metrics::StatusErrors::default(),
             shutdown: CancellationToken::new(),
@@ -243,8 +248,10 @@ mod tests {
             .split("RouteId(")
             .filter_map(|rest| rest.split_once("): \"")?.1.split_once('"'))
             .map(|(path, _)| path)
-            // The fallback.
-            .filter(|path| !path.contains("__private__") && *path != "/");
+            // The fallback, and the page, which is for people.
+            .filter(|path| {
+                !path.contains("__private__") && *path != "/" && !path.starts_with("/ui/")
+            });
         let (_, document) = api().finish(&PUBLIC);
         let document: serde_json::Value = serde_json::from_str(&document).unwrap();
         let described = document["paths"].as_object().unwrap().keys().map(String::as_str);

@@ -389,6 +389,11 @@ pub(crate) struct ServeFlags {
     #[arg(long)]
     pub(crate) single_replica: bool,
 
+    /// Whether the page for people, which shows layers, plans and logs, is served at `/`: on or off
+    /// [env: PLANCHA_UI] [default: on]
+    #[arg(long, value_name = "on|off")]
+    pub(crate) ui: Option<String>,
+
     /// Time after SIGTERM in which connections are still accepted, while /readyz answers 503
     /// [default: 0s]
     #[arg(long, value_name = "DURATION")]

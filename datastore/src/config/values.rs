@@ -97,6 +97,27 @@ impl FromStr for GoBool {
     }
 }
 
+/// Whether something is served.
+pub(super) struct OnOff(pub(super) bool);
+
+impl FromStr for OnOff {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "on" => Ok(Self(true)),
+            "off" => Ok(Self(false)),
+            _ => Err("expected on or off"),
+        }
+    }
+}
+
+impl fmt::Display for OnOff {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0 { "on" } else { "off" })
+    }
+}
+
 impl FromStr for LogFormat {
     type Err = &'static str;
 

@@ -421,6 +421,7 @@ fn check_prints_every_setting_with_its_source_and_no_secret() {
     --drain-delay    5s  (--drain-delay)
     --drain-timeout  30s  (default)
     --log-format     json  (PLANCHA_LOG_FORMAT)
+    --ui             on  (default)
     storage can list                   yes
     storage can write                  yes
     storage can conditional_create     yes
