@@ -61,7 +61,7 @@ async fn ds27_no_path_spelling_bypasses_authentication() {
                     let answer = on_the_wire(
                         &datastore,
                         &format!(
-                            "{method} {target} HTTP/1.1\r\nhost: x\r\n{token}content-length: 0\r\nconnection: close\r\n\r\n"
+                            "{method} {target} HTTP/1.1\r\nhost: localhost\r\n{token}content-length: 0\r\nconnection: close\r\n\r\n"
                         ),
                     );
                     let status = answer.get(9..12).and_then(|text| text.parse().ok());
@@ -82,7 +82,7 @@ async fn ds27_connection_keeps_no_authentication_between_requests() {
     let (datastore, _kube) = guarded().await;
     let kept = fill(&datastore, &operations(&datastore).await).await;
     let url = &kept[0].0;
-    let get = |more: &str| format!("GET /api/{url} HTTP/1.1\r\nhost: x\r\n{more}\r\n");
+    let get = |more: &str| format!("GET /api/{url} HTTP/1.1\r\nhost: localhost\r\n{more}\r\n");
     let by = |token: &str| get(&format!("authorization: {token}\r\n"));
     let all =
         [by(B), get(""), by(B), by(A), by(B), by("rubbish"), by(B), get("connection: close\r\n")];

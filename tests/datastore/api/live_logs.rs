@@ -266,8 +266,11 @@ async fn sigterm_ends_followers_with_their_offset_and_no_byte_is_lost_or_repeate
     // One that accepts trailers.
     let mut socket = TcpStream::connect(&datastore.address).unwrap();
     let path = format!("/api/{LOG}&follow=true&offset={}", text.len() - 5);
-    write!(socket, "GET {path} HTTP/1.1\r\nhost: x\r\nte: trailers\r\nconnection: close\r\n\r\n")
-        .unwrap();
+    write!(
+        socket,
+        "GET {path} HTTP/1.1\r\nhost: localhost\r\nte: trailers\r\nconnection: close\r\n\r\n"
+    )
+    .unwrap();
     let mut reader = BufReader::new(socket);
     let mut head = String::new();
     while !head.ends_with("line\n") {

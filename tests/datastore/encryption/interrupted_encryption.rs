@@ -42,7 +42,7 @@ fn start(storage: &str, variables: &[(&str, String)]) -> Running {
 /// The answer to a request to encrypt everything; what came of it if the connection breaks.
 fn encrypt(mut socket: std::net::TcpStream) -> String {
     let body = "{\"encryptionKey\":\"test-encryption-key\"}";
-    let head = "POST /api/encrypt HTTP/1.1\r\nhost: x\r\nconnection: close\r\n";
+    let head = "POST /api/encrypt HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n";
     write!(socket, "{head}content-length: {}\r\n\r\n{body}", body.len()).unwrap();
     socket.set_read_timeout(None).unwrap();
     let mut answer = Vec::new();

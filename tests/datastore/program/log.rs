@@ -50,7 +50,7 @@ fn uploads_are_stored_when_the_log_cannot_be_written() {
         socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         write!(
             socket,
-            "PUT /api/plans?namespace=a&layer=b&run=c&attempt={attempt} HTTP/1.1\r\nhost: x\r\n\
+            "PUT /api/plans?namespace=a&layer=b&run=c&attempt={attempt} HTTP/1.1\r\nhost: localhost\r\n\
              connection: close\r\ncontent-length: 2\r\n\r\n{{}}"
         )
         .unwrap();
@@ -72,7 +72,7 @@ fn refused_requests_do_not_wait_for_a_log_that_nothing_reads() {
     // A pipe holds 64 KiB, which is less than a quarter of these lines; the log's own queue holds thousands.
     let name = "a".repeat(256);
     let request =
-        format!("GET /api/plans?namespace={name}&layer={name} HTTP/1.1\r\nhost: x\r\n\r\n");
+        format!("GET /api/plans?namespace={name}&layer={name} HTTP/1.1\r\nhost: localhost\r\n\r\n");
     for number in 0..500 {
         socket.write_all(request.as_bytes()).unwrap();
         let mut head = Vec::new();

@@ -83,7 +83,7 @@ impl Running {
         let mut socket = self.connect();
         write!(
             socket,
-            "PUT /api/plans?{RUN}&attempt=0 HTTP/1.1\r\nhost: x\r\nconnection: close\r\n"
+            "PUT /api/plans?{RUN}&attempt=0 HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n"
         )
         .unwrap();
         write!(socket, "content-length: {length}\r\n\r\n").unwrap();
@@ -94,7 +94,8 @@ impl Running {
     /// Status and body of a GET.
     pub(crate) fn get(&self, path: &str) -> (u16, Vec<u8>) {
         let mut socket = self.connect();
-        write!(socket, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+        write!(socket, "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+            .unwrap();
         let mut answer = Vec::new();
         if let Err(error) = socket.read_to_end(&mut answer) {
             let log = self.log.lock().unwrap();
@@ -237,7 +238,7 @@ fn download_past_the_drain_timeout_is_logged_as_ended_by_it() {
     datastore.begin(body.len(), &body).read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
     let mut reader = datastore.connect();
-    write!(reader, "GET /api/plans?{RUN} HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    write!(reader, "GET /api/plans?{RUN} HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
     reader.read_exact(&mut [0; 1024]).unwrap();
     datastore.signal(Signal::SIGTERM);
     assert_eq!(datastore.wait().code(), Some(0));
@@ -296,8 +297,11 @@ fn access_log_has_requests_without_token_and_query() {
         let directory = TempDir::new().unwrap();
         let mut datastore = Running::start(directory.path(), &["--log-format", format]);
         let mut socket = datastore.connect();
-        write!(socket, "PUT /api/plans?{RUN}&attempt=0&secret=s3cr3t HTTP/1.1\r\nhost: x\r\n")
-            .unwrap();
+        write!(
+            socket,
+            "PUT /api/plans?{RUN}&attempt=0&secret=s3cr3t HTTP/1.1\r\nhost: localhost\r\n"
+        )
+        .unwrap();
         write!(socket, "authorization: Bearer t0k3n\r\nconnection: close\r\n").unwrap();
         write!(socket, "content-length: 4\r\n\r\nb0dy").unwrap();
         let mut answer = String::new();

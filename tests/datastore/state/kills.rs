@@ -20,7 +20,7 @@ fn writes() -> u64 {
 /// Sends a request on a connection of its own; whether it was answered with 200.
 fn send(datastore: &Running, method: &str, path: &str, body: &str) -> bool {
     let Ok(mut socket) = std::net::TcpStream::connect(&datastore.address) else { return false };
-    let head = format!("{method} /api/{path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n");
+    let head = format!("{method} /api/{path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
     let request = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
     let mut answer = Vec::new();
     let _killed =

@@ -96,7 +96,7 @@ fn there_and_back(datastore: &Running, size: usize) {
     let mut socket = datastore.connect();
     write!(
         socket,
-        "PUT {BUNDLE} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {size}\r\n\r\n"
+        "PUT {BUNDLE} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {size}\r\n\r\n"
     )
     .unwrap();
     let mut sum = Hasher::default();
@@ -109,7 +109,8 @@ fn there_and_back(datastore: &Running, size: usize) {
     assert!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
 
     let mut socket = std::net::TcpStream::connect(&datastore.address).unwrap();
-    write!(socket, "GET {BUNDLE} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+    write!(socket, "GET {BUNDLE} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+        .unwrap();
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         let mut byte = [0];
@@ -201,7 +202,7 @@ fn concurrent_32_mib_reads_stay_within_the_memory_budget() {
     let reads = (0..50).map(|_| {
         let mut socket = datastore.connect();
         hold_little(&socket);
-        write!(socket, "GET {BUNDLE} HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+        write!(socket, "GET {BUNDLE} HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
         socket
     });
     let _reads = reads.collect::<Vec<_>>();

@@ -295,8 +295,9 @@ async fn client_disconnecting_between_parts_leaves_no_open_upload() {
     for datastore in TestDatastore::doubles().await {
         let address = datastore.url.socket_addrs(|| None).unwrap()[0];
         let mut socket = std::net::TcpStream::connect(address).unwrap();
-        let head =
-            format!("PUT /api/{URL} HTTP/1.1\r\nhost: x\r\ncontent-length: 40000000\r\n\r\n");
+        let head = format!(
+            "PUT /api/{URL} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 40000000\r\n\r\n"
+        );
         socket.write_all(head.as_bytes()).unwrap();
         socket.write_all(&noise(12 * MIB, 1)).unwrap();
         eventually("an upload", || datastore.cloud().open_uploads() == 1);

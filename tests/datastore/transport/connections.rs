@@ -20,13 +20,13 @@ use crate::program::process::Running;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-const HEALTH: &[u8] = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n";
+const HEALTH: &[u8] = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
 /// A connection with an upload in progress.
 fn uploading(datastore: &TestDatastore) -> TcpStream {
     let mut socket = connect(datastore);
     let url = format!("/api/artifacts?{RUN}&attempt=1&name=a");
-    write!(socket, "PUT {url} HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\n").unwrap();
+    write!(socket, "PUT {url} HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\n").unwrap();
     socket.write_all(b"content-length: 1000\r\n\r\n").unwrap();
     assert!(answer(&mut socket).starts_with("HTTP/1.1 100 "));
     socket
@@ -38,7 +38,8 @@ async fn beyond_the_connection_limit_probes_are_answered_and_other_requests_wait
     let datastore = TestDatastore::limited(limits).await;
     let mut busy = vec![uploading(&datastore), uploading(&datastore)];
     let send_get = |socket: &mut TcpStream| {
-        write!(socket, "GET /api/plans?{RUN}&attempt=0 HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+        write!(socket, "GET /api/plans?{RUN}&attempt=0 HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            .unwrap();
     };
     let mut beyond = connect(&datastore);
     for _ in 0..3 {
@@ -64,7 +65,7 @@ async fn exactly_64_connections_are_accepted_beyond_the_limit() {
     let datastore = TestDatastore::limited(limits).await;
     let mut within = vec![uploading(&datastore), uploading(&datastore)];
     // They wait to be within the limit. A connection between two requests would be closed to make room.
-    let get = format!("GET /api/plans?{RUN}&attempt=0 HTTP/1.1\r\nhost: x\r\n\r\n");
+    let get = format!("GET /api/plans?{RUN}&attempt=0 HTTP/1.1\r\nhost: localhost\r\n\r\n");
     let beyond = (0..63).map(|_| {
         let mut socket = connect(&datastore);
         socket.write_all(get.as_bytes()).unwrap();
@@ -97,7 +98,7 @@ async fn longest_idle_unauthenticated_connection_is_closed_to_make_room() {
     let config = Config { auth, limits, ..Config::of(Storage::Memory) };
     let datastore = TestDatastore::of(config).await;
     let mut known = connect(&datastore);
-    write!(known, "GET /api/plans?{RUN}&attempt=0 HTTP/1.1\r\nhost: x\r\n").unwrap();
+    write!(known, "GET /api/plans?{RUN}&attempt=0 HTTP/1.1\r\nhost: localhost\r\n").unwrap();
     write!(known, "authorization: Bearer {token}\r\n\r\n").unwrap();
     let found = answer(&mut known);
     assert!(found.starts_with("HTTP/1.1 404 "), "{found}");
@@ -115,7 +116,7 @@ async fn longest_idle_unauthenticated_connection_is_closed_to_make_room() {
     // The server may record the end of a response after the caller has it.
     std::thread::sleep(SECOND / 2);
     // An unknown token.
-    write!(idle[0], "GET /api/plans?{RUN}&attempt=0 HTTP/1.1\r\nhost: x\r\n").unwrap();
+    write!(idle[0], "GET /api/plans?{RUN}&attempt=0 HTTP/1.1\r\nhost: localhost\r\n").unwrap();
     idle[0].write_all(b"authorization: Bearer other\r\n\r\n").unwrap();
     assert!(answer(&mut idle[0]).starts_with("HTTP/1.1 401 "));
     // The other ones are closed only after a second.
@@ -144,7 +145,7 @@ async fn requests_near_the_connection_limit_are_all_answered() {
     std::thread::scope(|scope| {
         for client in 0..24 {
             scope.spawn(move || {
-                let end = "HTTP/1.1\r\nhost: x\r\nconnection: close\r\n";
+                let end = "HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n";
                 let body = "x".repeat(100);
                 let url = format!("/api/artifacts?{RUN}&attempt=1&name=a{client}");
                 for _ in 0..10 {
@@ -234,8 +235,11 @@ fn parallel_requests_at_the_lowest_limit_of_open_files_are_never_500() {
                 let url = format!("/api/artifacts?{RUN}&attempt=1&name=a{client}");
                 let mut socket = datastore.connect();
                 let length = body.len();
-                write!(socket, "PUT {url} HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n")
-                    .unwrap();
+                write!(
+                    socket,
+                    "PUT {url} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n"
+                )
+                .unwrap();
                 socket.write_all(b"connection: close\r\n\r\n").unwrap();
                 let _refused = socket.write_all(body);
                 rest(&mut socket).lines().next().unwrap_or_default().to_owned()

@@ -27,7 +27,8 @@ fn begin(datastore: &TestDatastore, headers: &str, body: &[u8]) -> TcpStream {
     let address = datastore.url.socket_addrs(|| None).unwrap()[0];
     let mut socket = TcpStream::connect(address).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    let head = format!("PUT /api/plans?{RUN}&attempt=5 HTTP/1.1\r\nhost: x\r\n{headers}\r\n\r\n");
+    let head =
+        format!("PUT /api/plans?{RUN}&attempt=5 HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n\r\n");
     socket.write_all(head.as_bytes()).unwrap();
     socket.write_all(body).unwrap();
     socket

@@ -51,7 +51,7 @@ pub(crate) fn answer(socket: &mut TcpStream) -> String {
 pub(crate) fn holds_memory(datastore: &TestDatastore) -> TcpStream {
     let mut socket = connect(datastore);
     let url = format!("/api/artifacts?{RUN}&attempt=1&name=a");
-    let head = format!("PUT {url} HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n");
+    let head = format!("PUT {url} HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n");
     socket.write_all(format!("{head}expect: 100-continue\r\n\r\n").as_bytes()).unwrap();
     assert!(answer(&mut socket).starts_with("HTTP/1.1 100 "));
     socket
@@ -60,7 +60,7 @@ pub(crate) fn holds_memory(datastore: &TestDatastore) -> TcpStream {
 /// Asks for a plan of 200 KiB so often without reading an answer that one is stuck on its way.
 fn stuck(mut socket: TcpStream) -> TcpStream {
     for _ in 0..100 {
-        let get = format!("GET /api/plans?{RUN}&attempt=0 HTTP/1.1\r\nhost: x\r\n\r\n");
+        let get = format!("GET /api/plans?{RUN}&attempt=0 HTTP/1.1\r\nhost: localhost\r\n\r\n");
         socket.write_all(get.as_bytes()).unwrap();
     }
     std::thread::sleep(SECOND);
@@ -148,7 +148,8 @@ async fn request_without_memory_waits_and_then_returns_503_with_retry_after() {
 pub(crate) fn slow_readers(datastore: &TestDatastore, readers: usize) -> Vec<TcpStream> {
     let ask = |_| {
         let mut socket = connect(datastore);
-        write!(socket, "GET /api/plans?{RUN}&attempt=0 HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+        write!(socket, "GET /api/plans?{RUN}&attempt=0 HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            .unwrap();
         socket
     };
     (0..readers).map(ask).collect()
@@ -215,7 +216,7 @@ async fn disconnected_reader_releases_its_memory() {
     stored(&datastore, &plan, noise(32 * MIB, 1)).await;
     for _ in 0..3 {
         let mut reader = connect(&datastore);
-        write!(reader, "GET /api/{plan} HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+        write!(reader, "GET /api/{plan} HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
         assert!(answer(&mut reader).starts_with("HTTP/1.1 200 "));
         assert_eq!(get(&datastore, &plan).await.status, 503);
     }

@@ -34,7 +34,7 @@ async fn upload_holds_one_part_and_further_parts_only_while_sending() {
     let url = |number| format!("artifacts?{RUN}&attempt=1&name=a{number}");
     let mut uploads = (0..7).map(|number| (number, connect(&datastore))).collect::<Vec<_>>();
     for (number, socket) in &mut uploads {
-        write!(socket, "PUT /api/{} HTTP/1.1\r\nhost: x\r\n", url(*number)).unwrap();
+        write!(socket, "PUT /api/{} HTTP/1.1\r\nhost: localhost\r\n", url(*number)).unwrap();
         write!(socket, "expect: 100-continue\r\ncontent-length: {}\r\n\r\n", body.len()).unwrap();
         let head = answer(socket);
         assert!(head.starts_with("HTTP/1.1 100 "), "{number}: {head}");

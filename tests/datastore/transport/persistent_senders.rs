@@ -27,7 +27,7 @@ fn send_for_ever(socket: &TcpStream, piece: &'static [u8]) -> Receiver<()> {
 /// Begins an upload that is refused for its missing names, and never ends it.
 fn refused_upload(datastore: &Running) -> (TcpStream, Receiver<()>) {
     let mut socket = datastore.connect();
-    let head = "PUT /api/plans HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n";
+    let head = "PUT /api/plans HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n";
     socket.write_all(head.as_bytes()).unwrap();
     let disconnects = send_for_ever(&socket, b"5\r\nhello\r\n");
     (socket, disconnects)
@@ -57,7 +57,7 @@ fn refused_upload_that_goes_on_during_a_shutdown_gets_its_answer() {
     let directory = TempDir::new().unwrap();
     let mut datastore = Running::start(directory.path(), &[]);
     let mut socket = datastore.connect();
-    let head = "PUT /api/plans HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n";
+    let head = "PUT /api/plans HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n";
     socket.write_all(head.as_bytes()).unwrap();
     socket.peek(&mut [0]).unwrap();
     datastore.signal(Signal::SIGTERM);
@@ -80,7 +80,7 @@ fn callers_that_never_stop_sending_do_not_delay_shutdown() {
     let (mut refused, _sending) = refused_upload(&datastore);
     // One request after the other, without waiting for the answers.
     let requests = datastore.connect();
-    let _requesting = send_for_ever(&requests, b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n");
+    let _requesting = send_for_ever(&requests, b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n");
     let mut answers = requests.try_clone().unwrap();
     let (counts, counted) = channel();
     spawn(move || {

@@ -57,7 +57,8 @@ async fn body_above_the_size_limit_of_its_kind_returns_413() {
 async fn too_large_content_length_is_refused_before_the_body_is_sent() {
     let datastore = TestDatastore::memory().await;
     let mut socket = connect(&datastore);
-    let head = format!("PUT /api/plans?{RUN}&attempt=0&format=short HTTP/1.1\r\nhost: x\r\n");
+    let head =
+        format!("PUT /api/plans?{RUN}&attempt=0&format=short HTTP/1.1\r\nhost: localhost\r\n");
     write!(socket, "{head}content-length: 1048577\r\n\r\n").unwrap();
     assert!(answer(&mut socket).starts_with("HTTP/1.1 413 "));
 

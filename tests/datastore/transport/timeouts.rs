@@ -20,10 +20,12 @@ async fn request_after_a_long_response_has_its_own_timeout() {
     stored(&datastore, &plan, noise(200 << 10, 1)).await;
     let _holds_all = holds_memory(&datastore);
     let mut socket = connect(&datastore);
-    let first = format!("GET /api/{plan} HTTP/1.1\r\nhost: x\r\n\r\n");
+    let first = format!("GET /api/{plan} HTTP/1.1\r\nhost: localhost\r\n\r\n");
     socket.write_all(first.as_bytes()).unwrap();
     tokio::time::sleep(SECOND / 10).await;
-    socket.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+    socket
+        .write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+        .unwrap();
     let answers = rest(&mut socket);
     assert!(answers.starts_with("HTTP/1.1 503 ") && answers.contains("HTTP/1.1 200 "), "{answers}");
 }
@@ -51,7 +53,7 @@ async fn idle_keep_alive_timeout_is_longer_than_the_request_head_timeout() {
     let datastore = TestDatastore::limited(limits).await;
     let mut socket = connect(&datastore);
     for _ in 0..3 {
-        socket.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+        socket.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
         assert!(answer(&mut socket).starts_with("HTTP/1.1 200 "));
         std::thread::sleep(SECOND);
     }
@@ -61,7 +63,7 @@ async fn idle_keep_alive_timeout_is_longer_than_the_request_head_timeout() {
 
     // The second head is under the same limit as the first.
     let mut socket = connect(&datastore);
-    socket.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    socket.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
     answer(&mut socket);
     socket.write_all(b"GET /hea").unwrap();
     let since = Instant::now();
@@ -73,7 +75,7 @@ async fn idle_keep_alive_timeout_is_longer_than_the_request_head_timeout() {
 async fn stalled_body_returns_408() {
     let datastore = TestDatastore::limited(Limits { idle: SECOND / 2, ..Limits::default() }).await;
     let mut socket = connect(&datastore);
-    let head = format!("PUT /api/plans?{RUN}&attempt=0 HTTP/1.1\r\nhost: x\r\n");
+    let head = format!("PUT /api/plans?{RUN}&attempt=0 HTTP/1.1\r\nhost: localhost\r\n");
     write!(socket, "{head}content-length: 10\r\n\r\nhello").unwrap();
     let answer = rest(&mut socket);
     assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
@@ -88,7 +90,7 @@ async fn stalled_reader_is_disconnected_and_a_slow_one_is_not() {
     stored(&datastore, &format!("plans?{RUN}&attempt=0"), noise(size, 1)).await;
     let ask = || {
         let mut socket = connect(&datastore);
-        let get = format!("GET /api/plans?{RUN}&attempt=0 HTTP/1.1\r\nhost: x\r\n");
+        let get = format!("GET /api/plans?{RUN}&attempt=0 HTTP/1.1\r\nhost: localhost\r\n");
         write!(socket, "{get}connection: close\r\n\r\n").unwrap();
         socket
     };

@@ -92,7 +92,7 @@ async fn ds23_artifacts_go_over_tls_and_plain_http_is_refused() {
     let mut unencrypted =
         TcpStream::connect(datastore.url.socket_addrs(|| None).unwrap()[0]).unwrap();
     unencrypted.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-    unencrypted.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    unencrypted.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
     let mut answer = Vec::new();
     let _reset = unencrypted.read_to_end(&mut answer);
     assert!(!String::from_utf8_lossy(&answer).contains("HTTP/1.1 200"), "{answer:?}");
