@@ -9,4 +9,5 @@ pub(crate) mod query;
 pub(crate) mod route;
 pub(crate) mod router;
 pub(crate) mod service;
+mod sign_in;
 pub(crate) mod transfer;

@@ -6,41 +6,57 @@
 //! the first.
 
 mod accounts;
+mod authorization;
 mod cache;
 pub(crate) mod caller;
+mod claims;
 mod error;
+mod glob;
 mod kubernetes;
 mod new_token;
+mod oidc;
 pub(crate) mod policy;
+mod rules;
+mod session;
+pub(crate) mod sign_in;
+pub(crate) mod site;
 mod tokens;
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use axum::extract::Request;
-use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
+use axum::http::{HeaderMap, Method};
 use axum::response::{IntoResponse as _, Response};
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use datastore_api::state::DEFAULT_WORKSPACE;
 use datastore_api::{Name, Sha256, StateKey, chain};
 use secrecy::{ExposeSecret as _, SecretString};
+use tokio_util::sync::CancellationToken;
 
 pub use crate::auth::accounts::{Isolation, Kubernetes};
 pub use crate::auth::kubernetes::KubeApi;
 pub use crate::auth::new_token::NewToken;
 pub(crate) use crate::auth::new_token::add_rules;
+pub use crate::auth::oidc::{IssuerUrl, Oidc, OidcClient};
 pub(crate) use crate::auth::policy::Access;
 pub use crate::auth::policy::{Kinds, Policy, ServiceAccount, Verb};
+pub use crate::auth::session::SessionKeys;
+pub use crate::auth::site::PublicUrl;
 
 use crate::api::query::RawQuery;
 use crate::api::route::Route;
 use crate::auth::accounts::Accounts;
+use crate::auth::authorization::{password, token};
 use crate::auth::caller::{Caller, KnownCaller, Rights};
 use crate::auth::error::AuthError;
+use crate::auth::oidc::Issuers;
 use crate::auth::policy::Who;
+use crate::auth::rules::Rules;
+use crate::auth::session::{Cookie, Session, SignedIn};
+use crate::auth::site::{Site, may_use_session};
 use crate::observe::context::RequestContext;
 use crate::store::Store;
 use crate::store::state::lease::CREDENTIAL;
@@ -61,34 +77,83 @@ pub struct Callers {
     pub tokens: bool,
     /// By tokens of `ServiceAccounts`.
     pub kubernetes: Option<Kubernetes>,
+    /// By ID tokens of these issuers.
+    pub oidc: Vec<Oidc>,
     /// Rules that grant more than the default permissions.
     pub policy: Policy,
+    /// The files that the rules come from: they are read again when they change.
+    pub rule_files: Vec<PathBuf>,
+}
+
+/// How people sign in with a browser, as configured.
+#[derive(Clone, Debug, Default)]
+pub struct SessionSettings {
+    /// The address that browsers have of the datastore. Without one, they can sign in on loopback addresses only.
+    pub public_url: Option<PublicUrl>,
+    /// The keys that seal sessions; none for one that ends with this process.
+    pub keys: Option<SessionKeys>,
 }
 
 /// Authenticates callers. Clones share its cache.
 #[derive(Clone, Debug)]
-pub(crate) struct Authenticator(Arc<AuthMode>);
+pub(crate) struct Authenticator(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    site: Site,
+    mode: AuthMode,
+}
 
 #[derive(Debug)]
 enum AuthMode {
     Open,
-    Guarded { tokens: bool, accounts: Option<Box<Accounts>>, policy: Policy },
+    Guarded(Box<Guarded>),
+}
+
+#[derive(Debug)]
+struct Guarded {
+    tokens: bool,
+    accounts: Option<Accounts>,
+    issuers: Issuers,
+    rules: Rules,
+    keys: SessionKeys,
 }
 
 impl Authenticator {
-    pub(crate) async fn open(auth: Auth) -> anyhow::Result<Self> {
-        let mode = match auth {
-            Auth::None => AuthMode::Open,
-            Auth::Callers(callers) => {
-                let Callers { tokens, kubernetes, policy } = *callers;
-                let accounts = match kubernetes {
-                    Some(kubernetes) => Some(Box::new(Accounts::open(kubernetes).await?)),
-                    None => None,
-                };
-                AuthMode::Guarded { tokens, accounts, policy }
-            }
+    /// Opens it for a process that listens on loopback addresses only, or on others, with TLS or without.
+    pub(crate) async fn open(
+        auth: Auth,
+        sessions: SessionSettings,
+        is_loopback: bool,
+        has_tls: bool,
+    ) -> anyhow::Result<Self> {
+        let SessionSettings { public_url, keys } = sessions;
+        let site = Site { public_url, is_loopback, has_tls };
+        let Auth::Callers(callers) = auth else {
+            return Ok(Self(Arc::new(Shared { site, mode: AuthMode::Open })));
         };
-        Ok(Self(Arc::new(mode)))
+        let Callers { tokens, kubernetes, oidc, policy, rule_files } = *callers;
+        let accounts = match kubernetes {
+            Some(kubernetes) => Some(Accounts::open(kubernetes).await?),
+            None => None,
+        };
+        if keys.is_none() && site.has_browsers() {
+            tracing::info!(
+                "sessions of browsers end with this process, and other replicas do not know them: --session-key-file is not set"
+            );
+        }
+        let keys = keys.map_or_else(SessionKeys::random, Ok).map_err(anyhow::Error::msg)?;
+        let issuers = Issuers::open(oidc)?;
+        let rules = Rules::new(policy, rule_files, issuers.names());
+        let guarded = Guarded { tokens, accounts, issuers, rules, keys };
+        Ok(Self(Arc::new(Shared { site, mode: AuthMode::Guarded(Box::new(guarded)) })))
+    }
+
+    /// Reads the files of rules again when they change, until `shutdown`.
+    pub(crate) async fn watch(self, shutdown: CancellationToken) {
+        if let AuthMode::Guarded(guarded) = &self.0.mode {
+            guarded.rules.watch(shutdown).await;
+        }
     }
 
     /// Passes a request to `next` once its caller is authenticated.
@@ -122,10 +187,19 @@ impl Authenticator {
         context: &RequestContext,
         store: &Store,
     ) -> Result<Caller, AuthError> {
-        let (tokens, accounts, policy) = match &*self.0 {
-            AuthMode::Open => return anonymous(headers, context, store).await,
-            AuthMode::Guarded { tokens, accounts, policy } => (*tokens, accounts, policy),
+        let AuthMode::Guarded(guarded) = &self.0.mode else {
+            self.0.site.check_open(headers).map_err(AuthError::Foreign)?;
+            return anonymous(headers, context, store).await;
         };
+        // A session counts for reading, and only if the request has no token.
+        let reads = [Method::GET, Method::HEAD].contains(context.method());
+        if reads
+            && !headers.contains_key(AUTHORIZATION)
+            && may_use_session(headers)
+            && let Some(session) = self.session(guarded, headers)
+        {
+            return guarded.session_caller(session).await.map(Caller::in_browser);
+        }
         let mut token = token(headers)?;
         if context.route().takes_credential() {
             token = password(token)?;
@@ -133,46 +207,58 @@ impl Authenticator {
                 return lease_holder(&token, context, store).await;
             }
         }
-        if tokens && let Some(id) = policy.tokens.id(&token) {
-            let rules = policy.of(|who| matches!(who, Who::Token(of) if of == id));
-            let rights = Rights::Some { home_namespace: None, rules };
-            return Ok(Caller::new(format!("token {id}"), rights));
+        guarded.caller(token).await
+    }
+
+    /// The session of a request that has not ended.
+    fn session(&self, guarded: &Guarded, headers: &HeaderMap) -> Option<Session> {
+        let address = self.0.site.address(headers)?;
+        let session =
+            guarded.keys.open::<Session>(Cookie::Session, address.is_secure(), headers)?;
+        (jiff::Timestamp::now().as_second() < session.until).then_some(session)
+    }
+}
+
+impl Guarded {
+    /// The caller with this token.
+    async fn caller(&self, token: SecretString) -> Result<Caller, AuthError> {
+        let policy = self.rules.current();
+        let digest = Sha256::of(token.expose_secret().as_bytes());
+        if let Some(caller) = self.listed(digest, &policy) {
+            return Ok(caller);
         }
-        match accounts {
-            Some(accounts) => accounts.caller(token, policy).await,
+        if let Some(caller) = self.issuers.caller(&token, &policy).await {
+            return caller;
+        }
+        match &self.accounts {
+            Some(accounts) => accounts.caller(token, &policy).await,
             None => Err(AuthError::Invalid),
         }
     }
-}
 
-/// The caller's token: alone, as Burrito's clients send it, or after `Bearer`. A request with two is rejected: a proxy
-/// in front of the datastore may have checked either one.
-fn token(headers: &HeaderMap) -> Result<SecretString, AuthError> {
-    let mut all = headers.get_all(AUTHORIZATION).iter();
-    let text =
-        all.next().ok_or(AuthError::NoToken)?.to_str().map_err(|_| AuthError::Invalid)?.trim();
-    let token = match text.split_once(' ') {
-        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => token.trim(),
-        _ => text,
-    };
-    match (text.is_empty(), all.next()) {
-        (true, None) => Err(AuthError::NoToken),
-        (false, None) if !token.is_empty() => Ok(token.into()),
-        _ => Err(AuthError::Invalid),
+    /// The caller with a token that the rules list, by its digest.
+    fn listed(&self, digest: Sha256, policy: &Policy) -> Option<Caller> {
+        let id = policy.tokens.id(digest).filter(|_| self.tokens)?;
+        let rules = policy.of(|who| matches!(who, Who::Token(of) if of == id));
+        let rights = Rights::Some { home_namespace: None, rules };
+        Some(Caller::new(format!("token {id}"), rights))
     }
-}
 
-/// The password of Basic authentication, by which terraform and tofu send a token; any other token unchanged.
-fn password(token: SecretString) -> Result<SecretString, AuthError> {
-    let text = token.expose_secret();
-    let Some((scheme, encoded)) = text.split_once(' ') else { return Ok(token) };
-    if !scheme.eq_ignore_ascii_case("basic") {
-        return Ok(token);
+    /// The caller of a session, with the permissions that it has now.
+    async fn session_caller(&self, session: Session) -> Result<Caller, AuthError> {
+        let policy = self.rules.current();
+        match session.of {
+            SignedIn::Token(digest) => self.listed(digest, &policy).ok_or(AuthError::Invalid),
+            SignedIn::Account(digest) => {
+                let accounts = self.accounts.as_ref().ok_or(AuthError::Invalid)?;
+                let token = accounts.signed_in(digest).ok_or(AuthError::Invalid)?;
+                accounts.caller(token, &policy).await
+            }
+            SignedIn::Oidc { issuer, subject, claims } => {
+                self.issuers.session(&issuer, &subject, &claims, &policy)
+            }
+        }
     }
-    let decoded = BASE64_STANDARD.decode(encoded.trim()).map_err(|_| AuthError::Invalid)?;
-    let decoded = String::from_utf8(decoded).map_err(|_| AuthError::Invalid)?;
-    let (_, password) = decoded.split_once(':').ok_or(AuthError::Invalid)?;
-    if password.is_empty() { Err(AuthError::NoToken) } else { Ok(password.into()) }
 }
 
 /// The state of the request's path, as its handler finds it.
@@ -232,53 +318,10 @@ async fn lease_holder(
 impl fmt::Display for Auth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self::Callers(callers) = self else { return f.write_str("none") };
-        let Callers { tokens, kubernetes, .. } = &**callers;
-        if *tokens {
-            f.write_str(if kubernetes.is_some() { "tokens,kubernetes" } else { "tokens" })
-        } else {
-            f.write_str("kubernetes")
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use axum::http::HeaderValue;
-
-    #[test]
-    fn a_token_may_come_raw_or_as_a_bearer() {
-        let read = |values: &[&'static str]| {
-            let mut headers = HeaderMap::new();
-            for value in values {
-                headers.append(AUTHORIZATION, HeaderValue::from_static(value));
-            }
-            token(&headers).map(|token| token.expose_secret().to_owned())
-        };
-        for text in ["a.b.c", "Bearer a.b.c", "bearer  a.b.c", " a.b.c "] {
-            assert_eq!(read(&[text]), Ok("a.b.c".to_owned()), "{text}");
-        }
-        assert_eq!(read(&["Basic YTpi"]), Ok("Basic YTpi".to_owned()));
-        assert_eq!(read(&[]), Err(AuthError::NoToken));
-        assert_eq!(read(&[""]), Err(AuthError::NoToken));
-        assert_eq!(read(&["Bearer "]), Ok("Bearer".to_owned()));
-        assert_eq!(read(&["a.b.c", "a.b.c"]), Err(AuthError::Invalid));
-        assert_eq!(read(&["", "a.b.c"]), Err(AuthError::Invalid));
-    }
-
-    #[test]
-    fn terraform_sends_a_token_as_a_password() {
-        let read = |text: &str| {
-            let token = |token: SecretString| token.expose_secret().to_owned();
-            password(text.to_owned().into()).map(token)
-        };
-        assert_eq!(read("Basic YTpi"), Ok("b".to_owned()));
-        assert_eq!(read("basic  YTpiOmM="), Ok("b:c".to_owned()));
-        assert_eq!(read("a.b.c"), Ok("a.b.c".to_owned()));
-        assert_eq!(read("Basic YTo="), Err(AuthError::NoToken));
-        for text in ["Basic YQ==", "Basic !", "Basic", "Basic /w=="] {
-            let unchanged = text == "Basic";
-            assert_eq!(read(text).is_err(), !unchanged, "{text}");
-        }
+        let Callers { tokens, kubernetes, oidc, .. } = &**callers;
+        let tokens = tokens.then(|| "tokens".to_owned());
+        let kubernetes = kubernetes.is_some().then(|| "kubernetes".to_owned());
+        let oidc = oidc.iter().map(|oidc| format!("oidc={}", oidc.issuer));
+        f.write_str(&tokens.into_iter().chain(kubernetes).chain(oidc).collect::<Vec<_>>().join(","))
     }
 }

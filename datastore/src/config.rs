@@ -8,6 +8,8 @@
 mod burrito;
 mod callers;
 mod keys;
+mod oidc;
+mod sessions;
 mod settings;
 mod sources;
 mod states;
@@ -25,7 +27,7 @@ use std::time::Duration;
 use clap::error::ErrorKind;
 use datastore_api::{HumanDuration, entry_point};
 
-use crate::auth::{Auth, NewToken};
+use crate::auth::{Auth, NewToken, SessionSettings};
 use crate::cli::args::{Cat, Gc, Ls, ServeFlags, Subcommand, VERSION, Verify};
 use crate::cli::gc::select::Rules;
 pub use crate::config::settings::Setting;
@@ -116,6 +118,8 @@ pub struct Config {
     pub at_rest: AtRest,
     /// How callers are authenticated.
     pub auth: Auth,
+    /// How people sign in with a browser.
+    pub sessions: SessionSettings,
     /// The certificate; none for plain HTTP.
     pub tls: Option<TlsFiles>,
     /// How the service shuts down.
@@ -134,7 +138,8 @@ impl Config {
         let (at_rest, auth, limits) = (AtRest::default(), Auth::None, Limits::default());
         let drain = Drain { delay: Duration::ZERO, timeout: DRAIN_TIMEOUT };
         let states = StateSettings::default();
-        Self { storage, at_rest, auth, tls: None, drain, limits, states, ui: true }
+        let sessions = SessionSettings::default();
+        Self { storage, at_rest, auth, sessions, tls: None, drain, limits, states, ui: true }
     }
 }
 
@@ -301,7 +306,9 @@ impl Serve {
         let at_rest = settings.at_rest(flags.at_rest)?;
         let listen = listen(&mut settings, flags.listen, as_burrito)?;
         let storage = settings.storage(flags.storage)?;
+        let sessions = settings.sessions(flags.public_url, flags.session_key_file)?;
         let auth = settings.auth(flags.auth, as_burrito, &listen)?;
+        settings.redirect_uris(&auth, &sessions, &listen)?;
         let tls = settings.tls(flags.tls_cert, flags.tls_key)?;
         let sizes = settings.sizes(&flags.max_size, storage.max_object())?;
         let memory = settings.take(flags.max_memory, "--max-memory", &[], || MAX_MEMORY)?;
@@ -316,7 +323,7 @@ impl Serve {
         let single_replica = settings.single_replica(flags.single_replica)?;
         let states = StateSettings { single_replica, ..StateSettings::default() };
         let OnOff(ui) = settings.take(flags.ui, "--ui", &["PLANCHA_UI"], || OnOff(true))?;
-        let config = Config { storage, at_rest, auth, tls, drain, limits, states, ui };
+        let config = Config { storage, at_rest, auth, sessions, tls, drain, limits, states, ui };
         let Settings { all: settings, warnings, .. } = settings;
         Ok(Self { listen, log_format, config, settings, warnings })
     }

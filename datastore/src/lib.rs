@@ -15,6 +15,7 @@ pub mod store;
 pub mod transport;
 mod ui;
 
+use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,8 +27,10 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::Authenticator;
+use crate::auth::site::is_loopback_address;
 pub use crate::auth::{
-    Auth, Callers, Isolation, Kinds, KubeApi, Kubernetes, NewToken, Policy, ServiceAccount, Verb,
+    Auth, Callers, Isolation, IssuerUrl, Kinds, KubeApi, Kubernetes, NewToken, Oidc, OidcClient,
+    Policy, PublicUrl, ServiceAccount, SessionKeys, SessionSettings, Verb,
 };
 use crate::config::Config;
 use crate::observe::counters::Metrics;
@@ -52,7 +55,7 @@ pub async fn serve(
     config: Config,
     shutdown: CancellationToken,
 ) -> Result<(), StartError> {
-    let Config { storage, at_rest, auth, tls, drain, limits, states, ui } = config;
+    let Config { storage, at_rest, auth, sessions, tls, drain, limits, states, ui } = config;
     let unusable = |error| StartError::Storage(storage.to_string(), error);
     let memory = Memory::new(limits.memory);
     let store = Store::open(&storage).map_err(unusable)?.at_rest(&at_rest).with_memory(&memory);
@@ -71,7 +74,9 @@ pub async fn serve(
         }
     };
     let auth_shown = auth.to_string();
-    let authenticator = Authenticator::open(auth).await.map_err(StartError::Callers)?;
+    let is_loopback = only_loopback(&listeners).map_err(StartError::Process)?;
+    let authenticator = Authenticator::open(auth, sessions, is_loopback, tls.is_some()).await;
+    let authenticator = authenticator.map_err(StartError::Callers)?;
     let tls = tls.map(Tls::open).transpose().map_err(StartError::Certificate)?;
     let scheme = if tls.is_some() { "https" } else { "http" };
     for listener in &listeners {
@@ -79,6 +84,7 @@ pub async fn serve(
         tracing::info!(address = %format_args!("{scheme}://{address}"), %storage, auth = %auth_shown, "listening");
     }
     tokio::spawn(store.clone().tidy(shutdown.clone()));
+    tokio::spawn(authenticator.clone().watch(shutdown.clone()));
     if let Some(tls) = tls.clone() {
         tokio::spawn(tls.watch(shutdown.clone()));
     }
@@ -110,6 +116,16 @@ pub async fn serve(
     }
     tracing::info!("shut down");
     Ok(())
+}
+
+/// Whether only programs on this machine reach these.
+fn only_loopback(listeners: &[TcpListener]) -> io::Result<bool> {
+    for listener in listeners {
+        if !is_loopback_address(listener.local_addr()?.ip()) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Returns once the storage fails permanently: while it is probed, or never.

@@ -30,9 +30,12 @@ mod api {
 /// Who calls, and what the caller may access.
 mod access {
     pub(crate) mod authentication;
+    pub(crate) mod browser;
     mod kubernetes;
     mod namespaces;
+    mod oidc;
     mod rules;
+    mod sessions;
     mod tenant_requests;
     pub(crate) mod tenants;
 }

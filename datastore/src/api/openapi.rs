@@ -35,6 +35,17 @@ pub(crate) struct Api<S> {
     paths: Map<String, Value>,
 }
 
+/// A route without parameters of a query and without a caller: its answer and summary.
+pub(crate) struct Other(pub(crate) Route, pub(crate) OtherAnswer, pub(crate) &'static str);
+
+/// The answer of such a route.
+pub(crate) enum OtherAnswer {
+    /// 200 with this content type.
+    Content(&'static str),
+    /// 303.
+    Redirect,
+}
+
 /// The description of one method of one path.
 #[derive(Default)]
 pub(crate) struct Operation {
@@ -130,12 +141,27 @@ impl<S: Clone + Send + Sync + 'static> Api<S> {
         self.paths.entry(path).or_insert_with(|| json!({}))[method] = operation.finish(summary);
     }
 
-    /// Returns the routes, and the document with `others` added: routes, their content types and summaries.
-    pub(crate) fn finish(mut self, others: &[(Route, &str, &str)]) -> (Router<S>, String) {
-        for (route, content, summary) in others {
-            let answer = json!({ "description": "OK", "content": { (*content): {} } });
-            let operation = json!({ "summary": summary, "responses": { "200": answer } });
-            self.paths.insert(route.path().to_owned(), json!({ "get": operation }));
+    /// Returns the routes, and the document with `others` added.
+    pub(crate) fn finish(mut self, others: &[Other]) -> (Router<S>, String) {
+        for Other(route, answer, summary) in others {
+            let (status, answer) = match answer {
+                OtherAnswer::Content(content) => {
+                    ("200", json!({ "description": "OK", "content": { (*content): {} } }))
+                }
+                OtherAnswer::Redirect => ("303", json!({ "description": "To another address." })),
+            };
+            let mut operation = json!({ "summary": summary, "responses": { status: answer } });
+            let in_path = route.path().split('/').filter_map(|part| part.strip_prefix('{'));
+            let parameters = in_path.map(|name| {
+                let name = name.trim_end_matches('}');
+                json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } })
+            });
+            let parameters = parameters.collect::<Vec<_>>();
+            if !parameters.is_empty() {
+                operation["parameters"] = parameters.into();
+            }
+            let method = route.method().as_str().to_lowercase();
+            self.paths.entry(route.path()).or_insert_with(|| json!({}))[method] = operation;
         }
         let document = json!({
             "openapi": "3.1.0",

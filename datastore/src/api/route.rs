@@ -52,6 +52,11 @@ pub(crate) enum Route {
     Approvals,
     OfferApproval,
     ClaimApproval,
+    SignIn,
+    PostSignIn,
+    SignOut,
+    SignInAtIssuer,
+    SignInCallback,
     OpenApi,
     Healthz,
     Readyz,
@@ -72,7 +77,7 @@ pub(crate) const STATE_IN_WORKSPACE: &str = "/api/state/{namespace}/{layer}/{wor
 
 impl Route {
     /// All but `Unknown`. The first route of a path also represents methods that the path does not accept.
-    pub(crate) const ALL: [Self; 48] = [
+    pub(crate) const ALL: [Self; 53] = [
         Self::GetPlan,
         Self::PutPlan,
         Self::GetLogs,
@@ -115,6 +120,11 @@ impl Route {
         Self::Approvals,
         Self::OfferApproval,
         Self::ClaimApproval,
+        Self::SignIn,
+        Self::PostSignIn,
+        Self::SignOut,
+        Self::SignInAtIssuer,
+        Self::SignInCallback,
         Self::OpenApi,
         Self::Healthz,
         Self::Readyz,
@@ -206,6 +216,10 @@ impl Route {
             Self::Changes => "/api/changes",
             Self::Approvals | Self::OfferApproval => "/api/approvals",
             Self::ClaimApproval => "/api/approvals/claim",
+            Self::SignIn | Self::PostSignIn => "/sign-in",
+            Self::SignOut => "/sign-out",
+            Self::SignInAtIssuer => "/sign-in/oidc/{issuer}",
+            Self::SignInCallback => "/sign-in/oidc/{issuer}/callback",
             Self::OpenApi => "/api/openapi.json",
             Self::Healthz => "/healthz",
             Self::Readyz => "/readyz",
@@ -236,6 +250,8 @@ impl Route {
             | Self::UndeleteState
             | Self::OfferApproval
             | Self::ClaimApproval
+            | Self::PostSignIn
+            | Self::SignOut
             | Self::TakeLease => Method::POST,
             Self::DeleteState | Self::ReleaseLease | Self::DeleteDocument => Method::DELETE,
             Self::LockState => custom(b"LOCK"),

@@ -7,7 +7,7 @@ use axum::extract::{FromRef, State};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use tokio_util::sync::CancellationToken;
 
 use crate::api::error::{ApiError, Cause, not_found, plain, unknown_path};
@@ -15,8 +15,10 @@ use crate::api::handlers::{
     applied, approvals, artifacts, bundles, changes, documents, encrypt, layer_metrics, layers,
     leases, logs, plans, runs, state, states,
 };
-use crate::api::openapi::Api;
+use crate::api::openapi::OtherAnswer::{Content, Redirect};
+use crate::api::openapi::{Api, Other};
 use crate::api::route::Route;
+use crate::api::sign_in;
 use crate::auth::Authenticator;
 use crate::observe::counters::Metrics;
 use crate::observe::metrics;
@@ -186,17 +188,30 @@ pub(super) fn router(app: App) -> Router {
         .route(Route::Readyz.path(), get(readyz))
         .route(Route::Metrics.path(), get(metrics::metrics))
         .route(Route::OpenApi.path(), get(async || json(document)))
+        .route(Route::SignIn.path(), get(sign_in::show).post(sign_in::sign_in))
+        .route(Route::SignOut.path(), post(sign_in::sign_out))
+        .route(Route::SignInAtIssuer.path(), get(sign_in::begin))
+        .route(Route::SignInCallback.path(), get(sign_in::finish))
         .fallback(unknown_path)
         .method_not_allowed_fallback(not_found)
         .with_state(Shared(Arc::new(app)))
 }
 
-/// Routes without parameters and without a caller: their content types and summaries.
-const PUBLIC: [(Route, &str, &str); 4] = [
-    (Route::Healthz, "text/plain", "Whether the process runs"),
-    (Route::Readyz, "text/plain", "Whether the storage answers; 503 if not, and after SIGTERM"),
-    (Route::Metrics, "text/plain", "Metrics in the text format of Prometheus"),
-    (Route::OpenApi, "application/json", "This document"),
+/// Routes without a caller.
+const PUBLIC: [Other; 9] = [
+    Other(Route::Healthz, Content("text/plain"), "Whether the process runs"),
+    Other(
+        Route::Readyz,
+        Content("text/plain"),
+        "Whether the storage answers; 503 if not, and after SIGTERM",
+    ),
+    Other(Route::Metrics, Content("text/plain"), "Metrics in the text format of Prometheus"),
+    Other(Route::OpenApi, Content("application/json"), "This document"),
+    Other(Route::SignIn, Content("text/html"), "The page with the form to sign in"),
+    Other(Route::PostSignIn, Redirect, "Sign in by a token: a form with `token` and `next`"),
+    Other(Route::SignOut, Redirect, "End the session of the browser"),
+    Other(Route::SignInAtIssuer, Redirect, "Sign in at an issuer (OpenID Connect)"),
+    Other(Route::SignInCallback, Redirect, "Where an issuer sends the browser back to"),
 ];
 
 fn json(text: String) -> Response {
@@ -219,7 +234,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::auth::Auth;
+    use crate::auth::{Auth, SessionSettings};
     use crate::store::Storage;
     use crate::transport::memory::Memory;
 
@@ -230,7 +245,9 @@ mod tests {
         let limits = Limits::default();
         let whole = router(App {
             at_rest: Arc::default(),
-            authenticator: Authenticator::open(Auth::None).await.unwrap(),
+            authenticator: Authenticator::open(Auth::None, SessionSettings::default(), true, false)
+                .await
+                .unwrap(),
             admission: Admission::new(&limits, &store, Memory::unlimited()),
             limits,
             metrics: Metrics::default(),

@@ -9,7 +9,8 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::Request;
 use axum::http::header::{
-    CACHE_CONTROL, CONTENT_LENGTH, HOST, SERVER, TRANSFER_ENCODING, X_CONTENT_TYPE_OPTIONS,
+    CACHE_CONTROL, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, HOST, SERVER, TRANSFER_ENCODING,
+    X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::uri::Authority;
 use axum::http::{HeaderValue, StatusCode, Version};
@@ -30,6 +31,9 @@ use crate::transport::limits::HEAD;
 
 /// From the head of a request to the head of its answer, if the storage is slow.
 const ANSWER: Duration = Duration::from_secs(19);
+
+/// What a browser may do with an answer that it shows: nothing.
+const SANDBOX: &str = "default-src 'none'; sandbox; frame-ancestors 'none'";
 
 /// The HTTP service. Clones share it.
 #[derive(Clone)]
@@ -141,11 +145,13 @@ fn check_head(request: &Request) -> Result<(), Cause> {
     one_host(request).and_then(|()| decodable(request)).and_then(|()| small_head(request))
 }
 
-/// Plans and logs hold secrets, and any caller may have written them: no cache, no guessing of their type.
+/// Plans and logs hold secrets, and any caller may have written them: no cache, no guessing of their type, and a browser that
+/// shows one runs nothing of it.
 fn private(mut response: Response) -> Response {
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(SANDBOX));
     response
 }
 

@@ -9,8 +9,8 @@ use std::ops::Range;
 use axum::body::Body;
 use axum::extract::{FromRef, FromRequest, FromRequestParts, Request};
 use axum::http::header::{
-    ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, HeaderName,
-    IF_MATCH, IF_NONE_MATCH, IF_RANGE, RANGE,
+    ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG,
+    HeaderMap, HeaderName, IF_MATCH, IF_NONE_MATCH, IF_RANGE, RANGE,
 };
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, Method, StatusCode};
@@ -246,6 +246,8 @@ fn artifact(meta: &Meta, length: u64, body: Body) -> Response {
     let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    // A browser stores it, and shows it in no page.
+    headers.insert(CONTENT_DISPOSITION, HeaderValue::from_static("attachment"));
     headers.insert(CONTENT_LENGTH, length.into());
     headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
     headers.insert(ETAG, value(&tag(meta)));

@@ -1,9 +1,12 @@
 //! Callers that are `ServiceAccounts` of Kubernetes, and their permissions by namespace.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::{Mutex, PoisonError};
 
-use secrecy::SecretString;
+use datastore_api::Sha256;
+use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::auth::cache::{Reviews, Verdict};
 use crate::auth::caller::{Caller, Rights};
@@ -41,13 +44,38 @@ pub(super) struct Accounts {
     allowed: Option<Vec<ServiceAccount>>,
     main_namespace: Option<String>,
     isolation: Isolation,
+    /// Tokens of sessions by their digests, and until when, in seconds since 1970. A session does not hold its token, and only
+    /// the token tells whether the account still exists.
+    signed_in: Mutex<HashMap<Sha256, (SecretString, i64)>>,
 }
+
+/// The maximum number of tokens of sessions.
+const MAX_SIGNED_IN: usize = 1000;
 
 impl Accounts {
     pub(super) async fn open(kubernetes: Kubernetes) -> anyhow::Result<Self> {
         let Kubernetes { api, allowed, main_namespace, isolation } = kubernetes;
         let reviews = Reviews::new(Reviewer::open(&api).await?);
-        Ok(Self { reviews, allowed, main_namespace, isolation })
+        let signed_in = Mutex::default();
+        Ok(Self { reviews, allowed, main_namespace, isolation, signed_in })
+    }
+
+    /// Keeps the token of a session until then.
+    pub(super) fn keep(&self, token: SecretString, until: i64) {
+        let now = jiff::Timestamp::now().as_second();
+        let mut all = self.signed_in.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|_, (_, until)| *until > now);
+        if all.len() >= MAX_SIGNED_IN {
+            let first = all.iter().min_by_key(|(_, (_, until))| *until).map(|(digest, _)| *digest);
+            first.and_then(|digest| all.remove(&digest));
+        }
+        all.insert(Sha256::of(token.expose_secret().as_bytes()), (token, until));
+    }
+
+    /// The token of a session, if it was signed in here.
+    pub(super) fn signed_in(&self, digest: Sha256) -> Option<SecretString> {
+        let all = self.signed_in.lock().unwrap_or_else(PoisonError::into_inner);
+        all.get(&digest).map(|(token, _)| token.clone())
     }
 
     pub(super) async fn caller(

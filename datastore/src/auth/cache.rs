@@ -148,7 +148,7 @@ fn make_room<T>(entries: &mut HashMap<Sha256, T>, now: Instant, until: impl Fn(&
 }
 
 /// How long a valid token stays valid, by its own claim `exp`; without one, without limit.
-fn lifetime(token: &SecretString) -> Duration {
+pub(super) fn lifetime(token: &SecretString) -> Duration {
     #[derive(Deserialize)]
     struct Claims {
         exp: Option<f64>,

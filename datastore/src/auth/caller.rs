@@ -12,6 +12,8 @@ pub(crate) struct Caller {
     /// Its name in the log.
     name: String,
     rights: Rights,
+    /// Whether it is known by a session of a browser.
+    is_session: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -42,12 +44,17 @@ pub(crate) struct KnownCaller(pub(crate) Arc<AtomicBool>);
 
 impl Caller {
     pub(super) fn new(name: String, rights: Rights) -> Self {
-        Self { name, rights }
+        Self { name, rights, is_session: false }
+    }
+
+    /// The same caller, known by a session in a browser: what only programs need, it has only by rules that say so.
+    pub(super) fn in_browser(self) -> Self {
+        Self { name: format!("{} by session", self.name), is_session: true, ..self }
     }
 
     /// A caller where callers are not authenticated: it has every permission.
     pub(super) fn anonymous() -> Self {
-        Self { name: ANONYMOUS.to_owned(), rights: Rights::Everything }
+        Self::new(ANONYMOUS.to_owned(), Rights::Everything)
     }
 
     /// Its name in the log.
@@ -63,6 +70,12 @@ impl Caller {
     /// Whether it has this permission.
     pub(crate) fn may(&self, access: Access) -> bool {
         match &self.rights {
+            // A session has a caller of `AllButStates` or `Some`.
+            Rights::AllButStates { rules, .. } | Rights::Some { rules, .. }
+                if self.is_session && access.is_for_programs() =>
+            {
+                rules.iter().any(|rule| rule.allows_in_browsers(access))
+            }
             Rights::Everything => true,
             Rights::OneState(_) => {
                 access.kind == Some(Kind::State) && matches!(access.verb, Verb::Read | Verb::Write)
@@ -86,7 +99,7 @@ impl Caller {
     /// A caller that is known by the credential of its lease: it may use the state of the request's path, or renew the lease.
     pub(super) fn of_lease(holder: &str, rights: Rights) -> Self {
         let of = if holder.is_empty() { String::new() } else { format!(" of {holder}") };
-        Self { name: format!("lease{of}"), rights }
+        Self::new(format!("lease{of}"), rights)
     }
 
     /// The number of the lease by whose credential it is known. It writes under no other one.
@@ -99,7 +112,7 @@ impl Caller {
 
     /// The text of a 403: the missing permission, and the file in which a rule can grant it.
     pub(crate) fn denial(&self, access: Access) -> String {
-        let Access { namespace, kind, verb } = access;
+        let Access { namespace, kind, verb, .. } = access;
         let verb_name = if verb == Verb::Admin { "administer" } else { verb.name() };
         if let (Rights::OneState(_) | Rights::OneLease, Some(kind)) = (&self.rights, kind) {
             return format!(
@@ -110,6 +123,9 @@ impl Caller {
         }
         let (name, verb, rules) = (&self.name, verb_name, self.rules_setting());
         let (what, rule) = match kind {
+            Some(kind) if self.is_session && access.is_for_programs() => {
+                (format!("`{kind}`"), "a rule with `browser: all`".to_owned())
+            }
             Some(kind) => (format!("`{kind}`"), "a rule".to_owned()),
             // A listing needs no certain kind, and bundles are not listed.
             None => (
@@ -174,11 +190,13 @@ mod tests {
         let home = "team-a".parse().unwrap();
         let caller = |name: &str| {
             let rights = Rights::Some { home_namespace: None, rules: Arc::default() };
-            Caller { name: name.to_owned(), rights }
+            Caller::new(name.to_owned(), rights)
         };
         let denial = |name| caller(name).denial(Access::of(&home, Kind::Log, Verb::Read));
         let admin = |name| caller(name).admin_denial();
-        let listing = Access { namespace: &home, kind: None, verb: Verb::List };
+        let listing = Access::list(&home);
+        let in_browser = caller("token ci").in_browser();
+        insta::assert_snapshot!(in_browser.denial(Access::of(&home, Kind::Bin, Verb::Read)), @"token ci by session may not read `bin` in the namespace `team-a`; a rule with `browser: all` in the datastore's file of tokens (--auth tokens=FILE) can allow it");
         insta::assert_snapshot!(caller("token ci").denial(listing), @"token ci may not list runs and attempts in the namespace `team-a`; a rule with the verb `list` for any kind but `bundle` in the datastore's file of tokens (--auth tokens=FILE) can allow it");
         insta::assert_snapshot!(admin("token ci"), @"token ci may not encrypt all objects; a rule with the verb `admin` in the datastore's file of tokens (--auth tokens=FILE) can allow it");
         insta::assert_snapshot!(admin("serviceaccount a/b"), @"serviceaccount a/b may not encrypt all objects; a rule with the verb `admin` in the datastore's policy (PLANCHA_POLICY) can allow it");
@@ -190,10 +208,9 @@ mod tests {
     fn the_home_namespace_allows_every_read_and_no_write_of_bundles_and_no_state() {
         let home = "team-a".parse().unwrap();
         let may = |verb| {
-            let access = |kind| Access { namespace: &home, kind, verb };
             Kind::ALL
                 .into_iter()
-                .filter(|kind| default_rights(access(Some(*kind))))
+                .filter(|kind| default_rights(Access::of(&home, *kind, verb)))
                 .collect::<Vec<_>>()
         };
         let all_but_states = Kind::ALL.into_iter().filter(|kind| *kind != Kind::State);

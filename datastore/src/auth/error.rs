@@ -4,6 +4,7 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 
+use crate::auth::site::Foreign;
 use crate::observe::refusal::Refusal;
 
 /// Why a caller is not authenticated.
@@ -13,6 +14,8 @@ pub(super) enum AuthError {
     Invalid,
     NotAllowed,
     Unavailable,
+    /// A page of another site may have sent the request.
+    Foreign(Foreign),
 }
 
 impl AuthError {
@@ -23,6 +26,7 @@ impl AuthError {
             Self::Invalid => Refusal::InvalidToken,
             Self::NotAllowed => Refusal::Unlisted,
             Self::Unavailable => Refusal::TokenUnverified,
+            Self::Foreign(_) => Refusal::Origin,
         }
     }
 }
@@ -34,6 +38,7 @@ impl IntoResponse for AuthError {
             Self::Invalid => (StatusCode::UNAUTHORIZED, "invalid token"),
             Self::NotAllowed => (StatusCode::UNAUTHORIZED, "unauthorized user"),
             Self::Unavailable => (StatusCode::INTERNAL_SERVER_ERROR, "error validating token"),
+            Self::Foreign(reason) => (StatusCode::FORBIDDEN, reason.text()),
         };
         let json = [(CONTENT_TYPE, "application/json")];
         (status, json, format!("{{\"message\":\"{message}\"}}\n")).into_response()

@@ -6,7 +6,8 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use datastore_api::Sha256;
 use secrecy::SecretString;
 
-use crate::auth::policy::{Glob, Kinds, Policy, RulesFile, Verb, YamlRule, YamlWho};
+use crate::auth::glob::Glob;
+use crate::auth::policy::{Kinds, Policy, RulesFile, Verb, YamlRule, YamlWho};
 
 /// A token to create, and its permissions.
 #[derive(Clone, Debug)]
@@ -40,6 +41,7 @@ impl NewToken {
             namespaces: self.namespaces.iter().map(|text| Glob::new(text)).collect(),
             kinds: (!self.kinds.is_empty()).then(|| self.kinds.clone()),
             verbs: self.verbs.clone(),
+            browser: None,
         };
         let yaml = serde_saphyr::to_string(&RulesFile { rules: vec![rule] });
         Ok((token.into(), yaml.map_err(|error| error.to_string())?))
@@ -86,6 +88,10 @@ mod tests {
 
     use super::*;
 
+    fn id<'a>(policy: &'a Policy, token: &SecretString) -> Option<&'a str> {
+        policy.tokens.id(Sha256::of(token.expose_secret().as_bytes()))
+    }
+
     fn new(id: &str) -> NewToken {
         let (namespaces, kinds) = (vec!["team-a".to_owned()], vec![Kinds::Plan]);
         NewToken { id: id.to_owned(), namespaces, kinds, verbs: vec![Verb::Read, Verb::List] }
@@ -98,8 +104,8 @@ mod tests {
         assert!(!yaml.contains(token.expose_secret()));
         let mut policy = Policy::default();
         policy.add(&yaml).unwrap();
-        assert_eq!(policy.tokens.id(&token), Some("ci"));
-        assert_eq!(policy.tokens.id(&SecretString::from("plancha_other")), None);
+        assert_eq!(id(&policy, &token), Some("ci"));
+        assert_eq!(id(&policy, &SecretString::from("plancha_other")), None);
         assert_eq!(policy.unknown_token(), None);
         let yaml = yaml.replace(&Sha256::of(token.expose_secret().as_bytes()).to_string(), "HEX");
         insta::assert_snapshot!(yaml, @"
@@ -155,6 +161,6 @@ mod tests {
         let mut policy = Policy::default();
         policy.add(&first).unwrap();
         policy.add(&second).unwrap();
-        assert_eq!([&old, &new].map(|token| policy.tokens.id(token)), [Some("ci"), Some("ci")]);
+        assert_eq!([&old, &new].map(|token| id(&policy, token)), [Some("ci"), Some("ci")]);
     }
 }

@@ -6,6 +6,10 @@
 //!   namespaces: [team-a, team-b-*]
 //!   kinds: [plan, log]
 //!   verbs: [read, write, list]
+//! - who: {oidc: "https://issuer.example.com", claims: {groups: infra}}
+//!   namespaces: [team-a]
+//!   verbs: [read, list]
+//!   browser: all
 //! ```
 //!
 //! A rule only adds permissions. An unknown key is an error: it may be a misspelt restriction.
@@ -14,9 +18,11 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use datastore_api::{File, Name, RunKey, Sha256};
+use datastore_api::{ArtifactName, File, Name, RunKey, Sha256};
 use serde::{Deserialize, Serialize};
 
+use crate::auth::claims::{Claims, OidcCallers};
+use crate::auth::glob::Glob;
 use crate::auth::tokens::Tokens;
 use crate::kind::Kind;
 
@@ -60,11 +66,31 @@ pub(crate) struct Access<'a> {
     /// The kind of the artifact; none for a listing.
     pub(crate) kind: Option<Kind>,
     pub(crate) verb: Verb,
+    /// Whether the artifact holds the outputs of a layer, whatever its kind is.
+    is_outputs: bool,
 }
 
 impl<'a> Access<'a> {
     pub(crate) fn of(namespace: &'a Name, kind: Kind, verb: Verb) -> Self {
-        Self { namespace, kind: Some(kind), verb }
+        Self { namespace, kind: Some(kind), verb, is_outputs: false }
+    }
+
+    /// The access to list what a namespace has.
+    pub(crate) fn list(namespace: &'a Name) -> Self {
+        Self { namespace, kind: None, verb: Verb::List, is_outputs: false }
+    }
+
+    /// The access to another file of an attempt.
+    pub(crate) fn artifact(namespace: &'a Name, name: &ArtifactName, verb: Verb) -> Self {
+        let kind = Kind::from(&File::Other(name.clone()));
+        let is_outputs = name.as_ref().starts_with("outputs.");
+        Self { is_outputs, ..Self::of(namespace, kind, verb) }
+    }
+
+    /// Whether only programs need it, and it holds secrets: a session in a browser has it only by a rule that says so.
+    pub(super) fn is_for_programs(&self) -> bool {
+        let kinds = [Kind::State, Kind::Outputs, Kind::Bin, Kind::Workspace];
+        self.is_outputs || self.kind.is_some_and(|kind| kinds.contains(&kind))
     }
 
     pub(crate) fn file(run: &'a RunKey, file: &File, verb: Verb) -> Self {
@@ -82,11 +108,6 @@ pub enum Kinds {
     One(Kind),
 }
 
-/// A pattern in which `*` matches any text.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub(crate) struct Glob(String);
-
 /// `ServiceAccounts`, as `namespace/name`; `*` in either part matches any text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
@@ -102,6 +123,8 @@ pub(crate) enum Who {
     Token(String),
     /// Callers with a token of these `ServiceAccounts`.
     ServiceAccount(ServiceAccount),
+    /// Callers with an ID token of an issuer that has these claims.
+    Oidc(OidcCallers),
 }
 
 /// A rule: its callers have these permissions.
@@ -112,6 +135,8 @@ pub(crate) struct Rule {
     /// None means all kinds but states and outputs.
     kinds: Option<Vec<Kinds>>,
     verbs: Vec<Verb>,
+    /// Whether it also grants a session in a browser what only programs need ([`Access::is_for_programs`]).
+    all_in_browsers: bool,
 }
 
 /// All rules, of all files.
@@ -138,6 +163,16 @@ pub(super) struct YamlRule {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) kinds: Option<Vec<Kinds>>,
     pub(super) verbs: Vec<Verb>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) browser: Option<InBrowsers>,
+}
+
+/// What a rule grants a session in a browser beside what people need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum InBrowsers {
+    /// Everything that it grants other callers.
+    All,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -152,7 +187,7 @@ pub(super) struct YamlWho {
     #[serde(skip_serializing)]
     pub(super) oidc: Option<String>,
     #[serde(skip_serializing)]
-    pub(super) claims: Option<serde_json::Value>,
+    pub(super) claims: Option<Claims>,
 }
 
 impl Policy {
@@ -182,6 +217,7 @@ impl Policy {
         self.rules.iter().filter(|rule| rule.allows_nothing()).map(|rule| match &rule.who {
             Who::Token(id) => format!("the token `{id}`"),
             Who::ServiceAccount(account) => format!("the ServiceAccount `{account}`"),
+            Who::Oidc(callers) => format!("callers of `{}`", callers.issuer()),
         })
     }
 
@@ -198,28 +234,66 @@ impl Policy {
         })
     }
 
-    fn rule(&mut self, rule: YamlRule) -> Result<Rule, String> {
-        let YamlRule { who, namespaces, kinds, verbs } = rule;
-        if who.oidc.is_some() || who.claims.is_some() {
-            return Err("this version does not support `oidc`".to_owned());
+    /// Checks that every issuer that a rule names is one of these.
+    pub(crate) fn check_issuers(&self, issuers: &[String]) -> Result<(), String> {
+        let unknown = self.rules.iter().find_map(|rule| match &rule.who {
+            Who::Oidc(callers) => {
+                Some(callers.issuer()).filter(|of| !issuers.iter().any(|one| one == of))
+            }
+            _ => None,
+        });
+        match unknown {
+            Some(issuer) => {
+                Err(format!("a rule names the issuer `{issuer}`, but no --auth oidc={issuer} does"))
+            }
+            None => Ok(()),
         }
-        let who = match (who.token, who.sha256, who.serviceaccount) {
-            (Some(id), sha256, None) => {
+    }
+
+    /// Whether a rule is about callers of this issuer.
+    pub(crate) fn has_issuer(&self, issuer: &str) -> bool {
+        let mut rules = self.rules.iter();
+        rules.any(|rule| matches!(&rule.who, Who::Oidc(callers) if callers.issuer() == issuer))
+    }
+
+    /// Of the claims of an issuer, those that a rule names, with only the values that a rule matches: what a session keeps.
+    pub(super) fn matched(&self, issuer: &str, claims: &Claims) -> Claims {
+        let mut matched = Claims::new();
+        for rule in &*self.rules {
+            if let Who::Oidc(callers) = &rule.who
+                && callers.issuer() == issuer
+            {
+                callers.add_matched(claims, &mut matched);
+            }
+        }
+        matched
+    }
+
+    fn rule(&mut self, rule: YamlRule) -> Result<Rule, String> {
+        let YamlRule { who, namespaces, kinds, verbs, browser } = rule;
+        let all_in_browsers = browser == Some(InBrowsers::All);
+        Ok(Rule { who: self.who(who)?, namespaces, kinds, verbs, all_in_browsers })
+    }
+
+    fn who(&mut self, who: YamlWho) -> Result<Who, String> {
+        let YamlWho { token, sha256, serviceaccount, oidc, claims } = who;
+        match (token, sha256, serviceaccount, oidc, claims) {
+            (Some(id), sha256, None, None, None) => {
                 if let Some(sha256) = sha256 {
                     let digest = sha256.parse::<Sha256>();
                     let digest = digest.map_err(|_| "invalid `sha256`: expected 64 hex digits")?;
                     self.tokens.add(&id, digest);
                 }
-                Who::Token(id)
+                Ok(Who::Token(id))
             }
-            (None, None, Some(account)) => Who::ServiceAccount(account),
-            _ => {
-                return Err("invalid `who`: expected `{token: ID, sha256: HEX}` or \
-                            `{serviceaccount: NAMESPACE/NAME}`"
-                    .to_owned());
+            (None, None, Some(account), None, None) => Ok(Who::ServiceAccount(account)),
+            (None, None, None, Some(issuer), claims) => {
+                OidcCallers::new(issuer, &claims.unwrap_or_default()).map(Who::Oidc)
             }
-        };
-        Ok(Rule { who, namespaces, kinds, verbs })
+            _ => Err("invalid `who`: expected `{token: ID, sha256: HEX}`, `{serviceaccount: NAMESPACE/NAME}` or \
+                      `{oidc: ISSUER, claims: {NAME: PATTERN}}`"
+                .to_owned()),
+        }
     }
 
     /// The rules whose callers match.
@@ -229,6 +303,11 @@ impl Policy {
 }
 
 impl Rule {
+    /// Whether it allows this to a session in a browser.
+    pub(super) fn allows_in_browsers(&self, access: Access) -> bool {
+        (self.all_in_browsers || !access.is_for_programs()) && self.allows(access)
+    }
+
     pub(super) fn allows(&self, access: Access) -> bool {
         let kinds = self.kinds.as_deref();
         // Who may store a log as a whole may also append to it.
@@ -249,7 +328,7 @@ impl Rule {
 
     /// Whether it grants `admin`, which requires a rule for all namespaces and kinds.
     pub(super) fn allows_admin(&self) -> bool {
-        let everywhere = self.namespaces.iter().any(|glob| glob.0 == "*");
+        let everywhere = self.namespaces.iter().any(|glob| glob.as_str() == "*");
         self.verbs.contains(&Verb::Admin) && everywhere && self.kinds.is_none()
     }
 }
@@ -314,24 +393,6 @@ impl FromStr for Verb {
     }
 }
 
-impl Glob {
-    pub(super) fn new(text: &str) -> Self {
-        Self(text.to_owned())
-    }
-
-    pub(super) fn matches(&self, text: &str) -> bool {
-        let Some((first, rest)) = self.0.split_once('*') else { return self.0 == text };
-        let Some(mut text) = text.strip_prefix(first) else { return false };
-        let mut middle = rest.split('*').collect::<Vec<_>>();
-        let last = middle.pop().unwrap_or_default();
-        for part in middle {
-            let Some(at) = text.find(part) else { return false };
-            text = &text[at + part.len()..];
-        }
-        text.ends_with(last)
-    }
-}
-
 impl ServiceAccount {
     /// Whether this `ServiceAccount` matches.
     pub(super) fn matches(&self, namespace: &str, name: &str) -> bool {
@@ -370,7 +431,7 @@ impl From<ServiceAccount> for String {
 
 impl fmt::Display for ServiceAccount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace.0, self.name.0)
+        write!(f, "{}/{}", self.namespace.as_str(), self.name.as_str())
     }
 }
 
@@ -385,31 +446,13 @@ mod tests {
     }
 
     #[test]
-    fn a_star_matches_any_text() {
-        for (glob, yes, no) in [
-            ("team-a", &["team-a"][..], &["team-b", "team-a2", "ateam-a", ""][..]),
-            ("*", &["", "x", "team-a"], &[]),
-            ("team-*", &["team-", "team-a", "team-a-b"], &["team", "xteam-a"]),
-            ("*-ci", &["-ci", "a-ci"], &["ci", "a-ci2"]),
-            ("a*b*c", &["abc", "axxbyyc", "abbc"], &["ab", "acb", "abcd"]),
-            ("a*a", &["aa", "aba"], &["a"]),
-            ("", &[], &["a"]),
-        ] {
-            for text in yes {
-                assert!(Glob::new(glob).matches(text), "{glob} {text}");
-            }
-            for text in no {
-                assert!(!Glob::new(glob).matches(text), "{glob} {text}");
-            }
-        }
-    }
-
-    #[test]
     fn a_rule_grants_only_what_it_names() {
         let rule = "{who: {serviceaccount: 'ci/*'}, namespaces: [team-*], kinds: [plan, log], verbs: [read, list]}";
         let rules = policy(rule).unwrap().rules;
         let allows = |namespace: &str, kind, verb| {
-            rules[0].allows(Access { namespace: &namespace.parse().unwrap(), kind, verb })
+            let namespace = namespace.parse().unwrap();
+            let listing = Access::list(&namespace);
+            rules[0].allows(Access { kind, verb, ..listing })
         };
         assert!(allows("team-a", Some(Kind::Bin), Verb::Read));
         assert!(allows("team-a", Some(Kind::Log), Verb::Read));
@@ -422,7 +465,7 @@ mod tests {
         let about = |namespace, name| {
             rules.iter().any(|rule| match &rule.who {
                 Who::ServiceAccount(account) => account.matches(namespace, name),
-                Who::Token(_) => false,
+                Who::Token(_) | Who::Oidc(_) => false,
             })
         };
         assert!(about("ci", "runner"));
@@ -451,12 +494,13 @@ mod tests {
             .is_ok()
         );
         insta::assert_snapshot!(refusal("{who: {token: a, sha256: abc}, namespaces: [a], verbs: [read]}"), @"rule 1: invalid `sha256`: expected 64 hex digits");
-        insta::assert_snapshot!(refusal("{who: {}, namespaces: [a], verbs: [read]}"), @"rule 1: invalid `who`: expected `{token: ID, sha256: HEX}` or `{serviceaccount: NAMESPACE/NAME}`");
-        insta::assert_snapshot!(refusal("{who: {token: a, serviceaccount: a/b}, namespaces: [a], verbs: [read]}"), @"rule 1: invalid `who`: expected `{token: ID, sha256: HEX}` or `{serviceaccount: NAMESPACE/NAME}`");
+        insta::assert_snapshot!(refusal("{who: {}, namespaces: [a], verbs: [read]}"), @"rule 1: invalid `who`: expected `{token: ID, sha256: HEX}`, `{serviceaccount: NAMESPACE/NAME}` or `{oidc: ISSUER, claims: {NAME: PATTERN}}`");
+        insta::assert_snapshot!(refusal("{who: {token: a, serviceaccount: a/b}, namespaces: [a], verbs: [read]}"), @"rule 1: invalid `who`: expected `{token: ID, sha256: HEX}`, `{serviceaccount: NAMESPACE/NAME}` or `{oidc: ISSUER, claims: {NAME: PATTERN}}`");
         insta::assert_snapshot!(refusal("{who: {serviceaccount: ab}, namespaces: [a], verbs: [read]}"), @"line 1 column 32: invalid ServiceAccount `ab`: expected NAMESPACE/NAME");
-        insta::assert_snapshot!(refusal("{who: {oidc: 'https://x'}, namespaces: [a], verbs: [read]}"), @"rule 1: this version does not support `oidc`");
+        insta::assert_snapshot!(refusal("{who: {claims: {a: b}}, namespaces: [a], verbs: [read]}"), @"rule 1: invalid `who`: expected `{token: ID, sha256: HEX}`, `{serviceaccount: NAMESPACE/NAME}` or `{oidc: ISSUER, claims: {NAME: PATTERN}}`");
+        insta::assert_snapshot!(refusal("{who: {serviceaccount: a/b}, namespaces: [a], verbs: [read], browser: states}"), @"line 1 column 79: unknown variant `states`, expected one of all");
         insta::assert_snapshot!(refusal("{who: {serviceaccount: a/b}, namespaces: [a], verbs: [raed]}"), @"line 1 column 63: unknown variant `raed`, expected one of read, write, append, list, delete, admin");
-        insta::assert_snapshot!(refusal("{who: {serviceaccount: a/b}, namespaces: [a], kind: [plan], verbs: [read]}"), @"line 1 column 55: unknown field `kind`, expected one of who, namespaces, kinds, verbs");
+        insta::assert_snapshot!(refusal("{who: {serviceaccount: a/b}, namespaces: [a], kind: [plan], verbs: [read]}"), @"line 1 column 55: unknown field `kind`, expected one of who, namespaces, kinds, verbs, browser");
         insta::assert_snapshot!(refusal("{who: {serviceaccount: a/b}, namespaces: [a], kinds: [plans], verbs: [read]}"), @"line 1 column 63: invalid kind `plans`: expected one of bin, json, pretty, short, log, bundle, artifact, workspace, state, lease, status, outputs, plan");
         insta::assert_snapshot!(refusal("{who: {serviceaccount: a/b}, verbs: [read]}"), @"line 1 column 38: missing field `namespaces`");
     }

@@ -2,7 +2,6 @@
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use datastore_api::Sha256;
-use secrecy::{ExposeSecret as _, SecretString};
 
 /// The digests of tokens with their ids. One id may have several, so that a token can be replaced without a gap.
 #[derive(Clone, Debug, Default)]
@@ -17,9 +16,8 @@ impl Tokens {
         self.0.iter().any(|(known, _)| known == id)
     }
 
-    /// The id of a token. It is compared with every digest, each in constant time.
-    pub(super) fn id(&self, token: &SecretString) -> Option<&str> {
-        let sha256 = Sha256::of(token.expose_secret().as_bytes());
+    /// The id of the token with this digest. It is compared with every known one, each in constant time.
+    pub(super) fn id(&self, sha256: Sha256) -> Option<&str> {
         let is_it = |known: &Sha256| verify_slices_are_equal(&known.0, &sha256.0).is_ok();
         self.0
             .iter()

@@ -110,7 +110,7 @@ Examples:
   datastore token dashboard --namespace '*' --kind log,short --verb read,list --rules tokens.yaml
   datastore serve --auth tokens=tokens.yaml
 
-To revoke a token, remove its rules and restart the datastore.";
+To revoke a token, remove its rules: the datastore reads the file again within seconds.";
 
 const CHECK: &str = "\
 Prints each setting on one line: name, value and source. A secret is shown as `set`. A missing directory is not \
@@ -286,7 +286,9 @@ pub(crate) struct Gc {
 #[expect(clippy::doc_markdown, reason = "clap prints these texts")]
 pub(crate) struct AuthFlags {
     /// Authenticate callers by `kubernetes` (TokenReview with the audience burrito), by
-    /// `tokens=FILE` (a file of rules; see `datastore token --help`), or not at all (`none`).
+    /// `tokens=FILE` (a file of rules; see `datastore token --help`), by ID tokens of an issuer
+    /// (`oidc=ISSUER,audience=NAME` for programs; with `client-id=ID` people can sign in there with a
+    /// browser, and `client-secret-file=FILE` and `scope=NAME` are optional), or not at all (`none`).
     /// Repeatable
     /// [env: PLANCHA_AUTH] [default: kubernetes as `burrito` and in a pod; otherwise none, on
     /// loopback addresses only]
@@ -362,6 +364,18 @@ pub(crate) struct ServeFlags {
 
     #[command(flatten)]
     pub(crate) auth: AuthFlags,
+
+    /// Address that browsers have of the datastore, such as https://plancha.example.com: people can
+    /// sign in there
+    /// [env: PLANCHA_PUBLIC_URL] [default: none; on loopback addresses the one that the browser shows]
+    #[arg(long, value_name = "URL")]
+    pub(crate) public_url: Option<String>,
+
+    /// File with one or two keys (`openssl rand -base64 32`), one a line, that seal the cookies of
+    /// sessions: the first one seals, both open
+    /// [env: PLANCHA_SESSION_KEY_FILE] [default: a key that ends with the process]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) session_key_file: Option<String>,
 
     /// Certificate for TLS (PEM); reloaded when it changes
     /// [default: /etc/burrito/tls/tls.crt if BURRITO_DATASTORE_TLS is true; otherwise plain HTTP]

@@ -11,7 +11,7 @@ use futures::TryStreamExt as _;
 use secrecy::ExposeSecret as _;
 use tempfile::NamedTempFile;
 
-use crate::auth::{Authenticator, NewToken, add_rules};
+use crate::auth::{Authenticator, NewToken, SessionSettings, add_rules};
 use crate::cli::error::{CommandError, Damage, counted};
 use crate::cli::health::is_running;
 use crate::cli::state::faults::print_faults;
@@ -360,7 +360,8 @@ pub async fn check(serve: &Serve, out: &mut impl Write) -> Result<(), CommandErr
     print_uploads(&uploads, out)?;
     out.flush()?;
     started.map_err(unusable)?;
-    Authenticator::open(auth.clone()).await.map_err(StartError::Callers)?;
+    let opened = Authenticator::open(auth.clone(), SessionSettings::default(), false, false).await;
+    drop(opened.map_err(StartError::Callers)?);
     tls.clone().map(Tls::open).transpose().map_err(StartError::Certificate)?;
     match results.error {
         Some(error) if results.is_unfit() => return Err(CommandError::Unfit(error)),

@@ -9,9 +9,11 @@ use std::str::FromStr;
 use datastore_api::Name;
 
 use crate::auth::{
-    Auth, Callers, Isolation, Kinds, KubeApi, Kubernetes, NewToken, Policy, ServiceAccount, Verb,
+    Auth, Callers, Isolation, Kinds, KubeApi, Kubernetes, NewToken, Oidc, Policy, ServiceAccount,
+    Verb,
 };
 use crate::cli::args::{AuthFlags, NewTokenFlags};
+use crate::config::oidc::OidcMode;
 use crate::config::settings::{Settings, parse};
 use crate::config::sources::RawSetting;
 use crate::kind::Kind;
@@ -27,6 +29,7 @@ struct AuthModes {
     none: bool,
     kubernetes: bool,
     tokens: Vec<PathBuf>,
+    oidc: Vec<OidcMode>,
 }
 
 impl Settings<'_> {
@@ -61,9 +64,11 @@ impl Settings<'_> {
                 loopback_only(self.source("--listen"), listen).map(|()| Auth::None)
             };
         }
-        let policy = self.policy(policy, &modes.tokens)?;
+        let (policy, rule_files) = self.policy(policy, &modes.tokens)?;
         let kubernetes = modes.kubernetes.then(|| self.kubernetes(isolation)).transpose()?;
-        let callers = Callers { tokens: !modes.tokens.is_empty(), kubernetes, policy };
+        let oidc = self.oidc(modes.oidc, &policy)?;
+        let tokens = !modes.tokens.is_empty();
+        let callers = Callers { tokens, kubernetes, oidc, policy, rule_files };
         let auth = Auth::Callers(Box::new(callers));
         self.record("--auth", &auth, source);
         Ok(auth)
@@ -85,8 +90,36 @@ impl Settings<'_> {
         }
     }
 
-    fn policy(&mut self, flag: Option<String>, tokens: &[PathBuf]) -> Result<Policy, String> {
-        let mut policy = Policy::default();
+    /// The configured issuers. Rules must be about these.
+    fn oidc(&mut self, modes: Vec<OidcMode>, policy: &Policy) -> Result<Vec<Oidc>, String> {
+        let mut all = Vec::<Oidc>::new();
+        for mode in modes {
+            let is_known = all.iter().any(|one| one.issuer.name() == mode.issuer.name());
+            if is_known {
+                return Err(format!(
+                    "--auth oidc={}: this issuer is given twice\nhint: give audience and client-id in one value",
+                    mode.issuer
+                ));
+            }
+            all.push(mode.read(self.sources)?);
+        }
+        let issuers = all.iter().map(|oidc| oidc.issuer.to_string()).collect::<Vec<_>>();
+        policy.check_issuers(&issuers)?;
+        for issuer in issuers.iter().filter(|issuer| !policy.has_issuer(issuer)) {
+            self.warnings.push(format!(
+                "no rule in --policy is about the issuer {issuer}: its tokens are refused"
+            ));
+        }
+        Ok(all)
+    }
+
+    /// The rules, and the files that they come from.
+    fn policy(
+        &mut self,
+        flag: Option<String>,
+        tokens: &[PathBuf],
+    ) -> Result<(Policy, Vec<PathBuf>), String> {
+        let (mut policy, mut rule_files) = (Policy::default(), tokens.to_vec());
         for file in tokens {
             self.rules(&mut policy, "--auth", file)?;
         }
@@ -94,6 +127,7 @@ impl Settings<'_> {
             self.raw(flag, "--policy", &["PLANCHA_POLICY"])
         {
             self.rules(&mut policy, &location, Path::new(&text))?;
+            rule_files.push(PathBuf::from(&text));
             self.record("--policy", &text, source);
         }
         if !tokens.is_empty() && !policy.has_tokens() {
@@ -113,7 +147,7 @@ impl Settings<'_> {
                 "a rule names the token `{id}`, but no rule has its `sha256`\nhint: create the token with `datastore \
                  token {id}`"
             )),
-            _ => Ok(policy),
+            _ => Ok((policy, rule_files)),
         }
     }
 
@@ -254,21 +288,35 @@ impl AuthModes {
 }
 
 impl FromStr for AuthModes {
-    type Err = &'static str;
+    type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut modes = Self::default();
+        // Options follow their issuer.
+        let mut is_oidc = false;
         for mode in text.split(',') {
+            let (name, value) = mode.split_once('=').unwrap_or((mode, ""));
+            if is_oidc
+                && let Some(oidc) = modes.oidc.last_mut()
+                && oidc.add(name, value)?
+            {
+                continue;
+            }
+            is_oidc = name == "oidc";
             match mode.split_once('=') {
                 None if mode == "none" => modes.none = true,
                 None if mode == "kubernetes" => modes.kubernetes = true,
                 Some(("tokens", file)) if !file.is_empty() => modes.tokens.push(file.into()),
-                Some(("oidc", _)) => return Err("this version does not support oidc"),
-                _ => return Err("expected kubernetes, tokens=FILE or none"),
+                Some(("oidc", issuer)) => modes.oidc.push(OidcMode::new(issuer)?),
+                _ => {
+                    return Err("expected kubernetes, tokens=FILE, oidc=ISSUER with audience=NAME or client-id=ID, or none"
+                        .to_owned());
+                }
             }
         }
-        if modes.none && (modes.kubernetes || !modes.tokens.is_empty()) {
-            return Err("`none` cannot be combined with other values");
+        let others = modes.kubernetes || !modes.tokens.is_empty() || !modes.oidc.is_empty();
+        if modes.none && others {
+            return Err("`none` cannot be combined with other values".to_owned());
         }
         Ok(modes)
     }

@@ -1,5 +1,6 @@
 //! Settings from flags, variables and files.
 
+mod oidc;
 use crate::config::*;
 
 type Texts<'a> = &'a [(&'a str, &'a str)];
@@ -166,8 +167,7 @@ fn an_error_names_the_setting_and_what_is_expected() {
     error: --auth: /x: entity not found
     hint: create it with `datastore token ID --rules /x`
     ");
-    insta::assert_snapshot!(serve("--auth oidc=https://x"), @"error: --auth: invalid value `oidc=https://x`: this version does not support oidc");
-    insta::assert_snapshot!(serve("--auth password"), @"error: --auth: invalid value `password`: expected kubernetes, tokens=FILE or none");
+    insta::assert_snapshot!(serve("--auth password"), @"error: --auth: invalid value `password`: expected kubernetes, tokens=FILE, oidc=ISSUER with audience=NAME or client-id=ID, or none");
     insta::assert_snapshot!(serve("--drain-delay 5"), @"error: --drain-delay: invalid value `5`: expected a duration with a unit, such as 500ms, 30s, 5m, 1h30m or 7d");
     insta::assert_snapshot!(serve("--log-format xml"), @"error: --log-format: invalid value `xml`: expected text or json");
 }

@@ -14,6 +14,7 @@ pub(crate) enum Refusal {
     TooSlow,
     HeadSize,
     Host,
+    Origin,
     StorageFull,
     StorageNotReady,
     StorageHangs,
@@ -22,7 +23,7 @@ pub(crate) enum Refusal {
 
 impl Refusal {
     /// All reasons, in the order of the variants.
-    pub(super) const ALL: [Self; 15] = [
+    pub(super) const ALL: [Self; 16] = [
         Self::Memory,
         Self::Connections,
         Self::NoToken,
@@ -34,6 +35,7 @@ impl Refusal {
         Self::TooSlow,
         Self::HeadSize,
         Self::Host,
+        Self::Origin,
         Self::StorageFull,
         Self::StorageNotReady,
         Self::StorageHangs,
@@ -54,6 +56,7 @@ impl Refusal {
             Self::TooSlow => "too_slow",
             Self::HeadSize => "head_size",
             Self::Host => "host",
+            Self::Origin => "origin",
             Self::StorageFull => "storage_full",
             Self::StorageNotReady => "storage_not_ready",
             Self::StorageHangs => "storage_hangs",

@@ -274,7 +274,7 @@ async fn rules_extend_an_accounts_rights_and_tokens_work_beside_accounts() {
         .add("rules: [{who: {serviceaccount: team-a/*}, namespaces: [shared], kinds: [bundle], verbs: [read]}]")
         .unwrap();
     let kubernetes = Some(kubernetes(&kube));
-    let callers = Callers { tokens: true, kubernetes, policy };
+    let callers = Callers { tokens: true, kubernetes, policy, ..Callers::default() };
     let datastore = TestDatastore::guarded(Auth::Callers(Box::new(callers))).await;
     let shared = BUNDLE.replace("team-a", "shared");
     assert_eq!(status(&datastore, Method::GET, &shared, A).await, 404);
@@ -412,7 +412,7 @@ fn made(rules: &std::path::Path, words: &[&str]) -> String {
 async fn disconnect(datastore: &Running, url: &str, token: &str) {
     let mut socket = datastore.connect();
     let head = format!(
-        "PUT /api/{url} HTTP/1.1\r\nhost: x\r\nauthorization: {token}\r\ncontent-length: 9\r\n\r\nb"
+        "PUT /api/{url} HTTP/1.1\r\nhost: localhost\r\nauthorization: {token}\r\ncontent-length: 9\r\n\r\nb"
     );
     std::io::Write::write_all(&mut socket, head.as_bytes()).unwrap();
     tokio::time::sleep(Duration::from_millis(200)).await;

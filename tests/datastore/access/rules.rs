@@ -133,7 +133,7 @@ async fn outputs_need_a_rule_that_names_them() {
     kube.account("team-b/runner", B);
     kube.account("burrito-system/burrito-controllers", CONTROLLERS);
     let kubernetes = Some(crate::access::authentication::kubernetes(&kube));
-    let callers = Callers { tokens: true, policy, kubernetes };
+    let callers = Callers { tokens: true, policy, kubernetes, ..Callers::default() };
     let datastore = TestDatastore::guarded(Auth::Callers(Box::new(callers))).await;
     for (token, of_status, of_outputs) in [
         (&*all, 200, 403),

@@ -302,7 +302,8 @@ async fn ds27_no_route_verb_spelling_or_header_reaches_another_tenant() {
     kube.account("burrito-system/burrito-controllers", CONTROLLERS);
     let mut policy = Policy::default();
     let callers = strangers(&kube, &mut policy);
-    let auth = Callers { tokens: true, kubernetes: Some(kubernetes(&kube)), policy };
+    let auth =
+        Callers { tokens: true, kubernetes: Some(kubernetes(&kube)), policy, ..Callers::default() };
     let datastore = TestDatastore::guarded(Auth::Callers(Box::new(auth))).await;
     let operations = operations(&datastore).await;
     let kept = fill(&datastore, &operations).await;

@@ -230,6 +230,7 @@ async fn refusals_start_at_0() {
     datastore_refusals_total{reason="too_slow"} 0
     datastore_refusals_total{reason="head_size"} 0
     datastore_refusals_total{reason="host"} 0
+    datastore_refusals_total{reason="origin"} 0
     datastore_refusals_total{reason="storage_full"} 0
     datastore_refusals_total{reason="storage_not_ready"} 0
     datastore_refusals_total{reason="storage_hangs"} 0

@@ -42,7 +42,7 @@ async fn every_documented_route_is_served_and_has_its_own_metric_label() {
     let datastore = TestDatastore::memory().await;
     let document = document(&datastore).await;
     let operations = operations(&document);
-    assert_eq!(operations.len(), 51);
+    assert_eq!(operations.len(), 56);
     for (method, path, _) in &operations {
         let url = datastore.url.join(path.trim_start_matches('/')).unwrap();
         let answer = send(CLIENT.request(method.clone(), url)).await;

@@ -66,7 +66,7 @@ async fn with_accounts(isolation: Isolation, policy: Policy) -> (TestDatastore, 
         kube.account(account, &format!("token of {account}"));
     }
     let kubernetes = Some(Kubernetes { isolation, ..kubernetes(&kube) });
-    let callers = Callers { tokens: true, kubernetes, policy };
+    let callers = Callers { tokens: true, kubernetes, policy, ..Callers::default() };
     (TestDatastore::guarded(Auth::Callers(Box::new(callers))).await, kube)
 }
 

@@ -6,6 +6,7 @@ pub mod fake_cloud;
 pub mod fake_cluster;
 pub mod fake_token_reviews;
 pub mod faulty_datastore;
+pub mod issuer;
 pub mod release_mirror;
 pub mod sandbox;
 pub mod served;
@@ -19,6 +20,7 @@ pub use crate::fake_cloud::{CloudFault, Dialect, FakeCloud, Pace};
 pub use crate::fake_cluster::FakeCluster;
 pub use crate::fake_token_reviews::{FakeTokenReviews, TokenReviewFault};
 pub use crate::faulty_datastore::{Fault, FaultyDatastore, LOST};
+pub use crate::issuer::{FakeIssuer, IssuerFault, Signature};
 pub use crate::release_mirror::{MirrorFault, MirroredTool, ReleaseMirror};
 pub use crate::sandbox::{
     Ended, Sandbox, Started, eventually, executable, has_ended, on_path, wait_for,

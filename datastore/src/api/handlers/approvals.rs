@@ -137,7 +137,7 @@ impl FromParams for List {
     }
 
     fn access(&self) -> Access<'_> {
-        Access { namespace: &self.layer.namespace, kind: None, verb: Verb::List }
+        Access::list(&self.layer.namespace)
     }
 }
 

@@ -9,7 +9,6 @@ use crate::api::params::{FromParams, Params, Query};
 use crate::api::route::Route;
 use crate::api::transfer::{ReadRequest, Upload};
 use crate::auth::{Access, Verb};
-use crate::kind::Kind;
 use crate::store::{Key, Store};
 
 pub(crate) struct Get {
@@ -55,11 +54,6 @@ impl Put {
     }
 }
 
-/// The kind of a file of this name: not every one is an `artifact`.
-fn kind(name: &ArtifactName) -> Kind {
-    Kind::from(&File::Other(name.clone()))
-}
-
 impl FromParams for Get {
     const ROUTE: Route = Route::GetArtifact;
 
@@ -69,7 +63,7 @@ impl FromParams for Get {
     }
 
     fn access(&self) -> Access<'_> {
-        Access::of(&self.run.namespace, kind(&self.name), Verb::Read)
+        Access::artifact(&self.run.namespace, &self.name, Verb::Read)
     }
 }
 
@@ -82,6 +76,6 @@ impl FromParams for Put {
     }
 
     fn access(&self) -> Access<'_> {
-        Access::of(&self.run.namespace, kind(&self.name), Verb::Write)
+        Access::artifact(&self.run.namespace, &self.name, Verb::Write)
     }
 }

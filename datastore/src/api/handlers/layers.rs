@@ -30,9 +30,7 @@ pub(crate) async fn namespaces(
     OpenQuery(NamespacePage { limit, after }): OpenQuery<NamespacePage>,
     Extension(context): Extension<RequestContext>,
 ) -> Result<Json<Namespaces>, ApiError> {
-    let page = store.namespaces(after, limit.0, |namespace| {
-        may(&context, Access { namespace, kind: None, verb: Verb::List })
-    });
+    let page = store.namespaces(after, limit.0, |namespace| may(&context, Access::list(namespace)));
     let page = page.await.map_err(Route::Namespaces.error())?;
     let names = page.items.iter().map(Name::to_string).collect();
     Ok(Json(Namespaces { namespaces: names, next: page.next.map(|next| next.to_string()) }))
@@ -99,6 +97,6 @@ impl FromParams for LayerPage {
     }
 
     fn access(&self) -> Access<'_> {
-        Access { namespace: &self.namespace, kind: None, verb: Verb::List }
+        Access::list(&self.namespace)
     }
 }

@@ -105,7 +105,7 @@ impl FromParams for RunKey {
     }
 
     fn access(&self) -> Access<'_> {
-        Access { namespace: &self.namespace, kind: None, verb: Verb::List }
+        Access::list(&self.namespace)
     }
 }
 
@@ -122,7 +122,7 @@ impl FromParams for Page {
     }
 
     fn access(&self) -> Access<'_> {
-        Access { namespace: &self.namespace, kind: None, verb: Verb::List }
+        Access::list(&self.namespace)
     }
 }
 
