@@ -210,6 +210,12 @@ impl Authenticator {
         guarded.caller(token).await
     }
 
+    /// Whether a browser has a session that has not ended. The rules may have changed since.
+    pub(crate) fn is_signed_in(&self, headers: &HeaderMap) -> bool {
+        let AuthMode::Guarded(guarded) = &self.0.mode else { return false };
+        self.session(guarded, headers).is_some()
+    }
+
     /// The session of a request that has not ended.
     fn session(&self, guarded: &Guarded, headers: &HeaderMap) -> Option<Session> {
         let address = self.0.site.address(headers)?;

@@ -1,16 +1,16 @@
 //! The page at `/`, where people look at layers, plans and logs.
 //!
 //! What is served here has no data: the scripts of the page ask the routes below `/api`, whose rules decide what a caller sees. So
-//! nothing here authenticates, and no text of a user ever becomes HTML.
+//! nothing here needs a caller, and no text of a user ever becomes HTML. A browser with a session gets a button to end it.
 
 mod files;
 
 use askama::Template;
 use axum::Router;
-use axum::extract::Path;
+use axum::extract::{FromRef, Path, State};
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH, REFERRER_POLICY,
-    X_CONTENT_TYPE_OPTIONS,
+    VARY, X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse as _, Response};
@@ -20,6 +20,7 @@ use datastore_api::Sha256;
 use crate::api::error::not_found;
 use crate::api::route::Route;
 use crate::api::transfer::{Compare, etag_matches};
+use crate::auth::Authenticator;
 use crate::ui::files::{FILES, SCRIPT};
 
 /// No script, style or request but those of this host, no frame, and no text that becomes HTML.
@@ -35,21 +36,32 @@ const HTML: &str = "text/html; charset=utf-8";
 #[template(path = "page.html")]
 struct Page {
     version: &'static str,
+    /// Whether a browser has a session that it can end.
+    is_signed_in: bool,
     /// The scripts that the first one imports.
     modules: Vec<&'static str>,
 }
 
 /// Adds the routes of the page.
-pub(crate) fn add_routes<S: Clone + Send + Sync + 'static>(router: Router<S>) -> Router<S> {
+pub(crate) fn add_routes<S>(router: Router<S>) -> Router<S>
+where
+    S: Clone + Send + Sync + 'static,
+    Authenticator: FromRef<S>,
+{
     router.route(Route::Page.path(), get(page)).route(Route::PageFile.path(), get(file))
 }
 
-async fn page(headers: HeaderMap) -> Response {
+async fn page(State(authenticator): State<Authenticator>, headers: HeaderMap) -> Response {
     let modules =
         FILES.iter().filter(|file| file.content_type == SCRIPT && file.name != "theme.js");
     let modules = modules.map(|file| file.name).collect();
-    match (Page { version: env!("CARGO_PKG_VERSION"), modules }).render() {
-        Ok(html) => answer(&headers, HTML, html),
+    let is_signed_in = authenticator.is_signed_in(&headers);
+    match (Page { version: env!("CARGO_PKG_VERSION"), is_signed_in, modules }).render() {
+        Ok(html) => {
+            let mut response = answer(&headers, HTML, html);
+            response.headers_mut().insert(VARY, HeaderValue::from_static("cookie"));
+            response
+        }
         Err(error) => {
             tracing::error!(%error, "the page cannot be made");
             StatusCode::INTERNAL_SERVER_ERROR.into_response()

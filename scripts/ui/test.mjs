@@ -61,11 +61,27 @@ const texts = (page, selector) => page.locator(selector).allTextContents();
 
 await datastore.seed();
 
-await check("a caller without a token is led to the form, and back", async () => {
-    const page = await open(run("shop", "#output.address"), { token: null });
+await check("a caller without a token signs in by the form, comes back, and signs out", async () => {
+    const wanted = run("shop", "#output.address");
+    const page = await open(wanted, { token: null });
     await page.waitForURL("**/sign-in?**");
-    const next = new URL(page.url()).searchParams.get("next");
-    assert.equal(next, run("shop", "#output.address"));
+    assert.equal(new URL(page.url()).searchParams.get("next"), wanted);
+    await page.getByLabel("Token").fill("wrong");
+    await page.keyboard.press("Enter");
+    await page.getByRole("alert").getByText("The token is unknown or has expired.").waitFor();
+    await page.getByLabel("Token").fill(datastore.visitor);
+    await page.getByRole("button", { name: "Sign in" }).click();
+    await page.waitForURL(datastore.url + wanted);
+    await page.locator(".item.target").waitFor();
+    for (const view of ["log", "steps", "files"]) {
+        await page.goto(`${datastore.url}${run("shop", `&view=${view}`)}`);
+        await page.locator(`[aria-selected=true]`).waitFor();
+        assert.equal(await page.locator(".failure").count(), 0, view);
+    }
+    await page.getByRole("button", { name: "Sign out" }).click();
+    await page.waitForURL("**/sign-in");
+    await page.goto(datastore.url + wanted);
+    await page.waitForURL("**/sign-in?**");
 });
 
 await check("namespaces, layers with their status, and runs", async () => {
@@ -373,6 +389,7 @@ const VIEWS = {
     files: [run("shop", "&view=files"), "run.log"],
     refused: ["/?namespace=secret", "You may not see this"],
     empty: ["/?namespace=empty", "No layers"],
+    "sign-in": ["/sign-in?next=/", "Token"],
 };
 
 for (const [name, [path, text]] of Object.entries(VIEWS)) {

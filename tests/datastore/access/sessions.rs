@@ -135,9 +135,11 @@ async fn forms_are_accepted_only_from_our_own_pages_and_with_a_known_token() {
     assert!(browser.cookies.is_empty());
     let evil = format!("token={token}&next=//evil.example");
     assert_eq!(browser.form("/sign-in", &evil).await.header("location"), Some("/"));
+    assert!(browser.get("/").await.text().contains("action=\"/sign-out\""));
     let out = browser.form("/sign-out", "").await;
     assert_eq!((out.status, out.header("location")), (303, Some("/sign-in")));
     assert!(browser.cookies.is_empty());
+    assert!(!browser.get("/").await.text().contains("/sign-out"));
 }
 
 #[tokio::test]
@@ -150,7 +152,7 @@ async fn the_page_shows_the_forms_and_no_text_as_html() {
     let policy = page.header("content-security-policy").unwrap();
     assert!(policy.contains("default-src 'none'") && policy.contains("frame-ancestors 'none'"));
     assert_eq!(page.header("referrer-policy"), Some("same-origin"));
-    assert!(page.text().contains("value=\"/&quot;&gt;&lt;script&gt;\""), "{}", page.text());
+    assert!(page.text().contains("value=\"/&#34;&#62;&#60;script&#62;\""), "{}", page.text());
     let open = TestDatastore::memory().await;
     let page = Browser::of(&open).get("/sign-in").await;
     assert_eq!(page.status, 404);

@@ -1,5 +1,6 @@
 //! The page with the form to sign in. It works without scripts.
 
+use askama::Template;
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderMap, REFERRER_POLICY,
     X_CONTENT_TYPE_OPTIONS,
@@ -9,11 +10,21 @@ use axum::response::{IntoResponse as _, Response};
 use url::form_urlencoded::byte_serialize;
 
 use crate::auth::Authenticator;
-use crate::auth::sign_in::{SignInError, SignInOptions};
+use crate::auth::sign_in::SignInError;
+use crate::ui;
 
-/// Nothing but forms to us, and links.
-const POLICY: &str =
-    "default-src 'none'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+/// The page. Its style and its script are those of the page at `/`; it works without them.
+#[derive(Template)]
+#[template(path = "sign_in.html")]
+struct SignInPage<'a> {
+    error: Option<String>,
+    /// Issuers: their names in our addresses, and their URLs.
+    issuers: Vec<(String, String)>,
+    by_token: bool,
+    /// The path to show after the sign-in, and the same in a query.
+    next: &'a str,
+    query: String,
+}
 
 /// The page, with the reason of a failure.
 pub(super) fn page(
@@ -27,41 +38,25 @@ pub(super) fn page(
         (Ok(options), None) => (Some(options), None),
         (Err(error), None) => (None, Some((error.status(), error.to_string()))),
     };
-    let status = error.as_ref().map_or(StatusCode::OK, |(status, _)| *status);
-    let alert = error.map(|(_, text)| format!("<p role=\"alert\">{}</p>\n", escape(&text)));
-    let forms = options.map(|options| forms(&options, next)).unwrap_or_default();
-    let html = format!(
-        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width\">\n<title>Sign in</title>\n\
-         <main>\n<h1>Sign in</h1>\n{}{forms}</main>\n",
-        alert.unwrap_or_default()
-    );
-    let mut response = (status, html).into_response();
+    let (status, error) = match error {
+        Some((status, text)) => (status, Some(text)),
+        None => (StatusCode::OK, None),
+    };
+    let (issuers, by_token) =
+        options.map(|options| (options.issuers, options.by_token)).unwrap_or_default();
+    let query = byte_serialize(next.as_bytes()).collect();
+    let mut response = match (SignInPage { error, issuers, by_token, next, query }).render() {
+        Ok(html) => (status, html).into_response(),
+        Err(error) => {
+            tracing::error!(%error, "the page to sign in cannot be made");
+            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+        }
+    };
     private(&mut response);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
-    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+    headers.insert(CONTENT_SECURITY_POLICY, ui::POLICY);
     response
-}
-
-fn forms(options: &SignInOptions, next: &str) -> String {
-    let query = byte_serialize(next.as_bytes()).collect::<String>();
-    let link = |(name, url): &(String, String)| {
-        let (name, url) = (escape(name), escape(url));
-        format!("<p><a href=\"/sign-in/oidc/{name}?next={query}\">Sign in at {url}</a></p>\n")
-    };
-    let links = options.issuers.iter().map(link).collect::<String>();
-    if !options.by_token {
-        return links;
-    }
-    format!(
-        "{links}<form method=\"post\" action=\"/sign-in\">\n\
-         <input type=\"hidden\" name=\"next\" value=\"{}\">\n\
-         <p><label for=\"token\">Token</label>\n\
-         <input type=\"password\" id=\"token\" name=\"token\" autocomplete=\"off\" required></p>\n\
-         <p><button>Sign in</button></p>\n</form>\n",
-        escape(next)
-    )
 }
 
 /// No cache, no guessing of types, and no address with a code for other sites. With `no-referrer`, browsers would send our forms with
@@ -71,20 +66,4 @@ pub(super) fn private(response: &mut Response) {
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("same-origin"));
-}
-
-/// Text in HTML, also in an attribute in double quotes.
-fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            c => escaped.push(c),
-        }
-    }
-    escaped
 }
