@@ -1,5 +1,5 @@
 //! `bench RUNNER DATASTORE [SECTION...]`: figures as ratios to a yardstick of the same minute, since
-//! machines are noisy. Sections: `run`, `layers`, `pod`, `snapshot`, `redact`, `resolve`, `install`, `transfer`, `files`, `clouds`, `server=S3S-FS`, `minio=MINIO`, `state=MINIO`, `gc`, `memory`, `starve`, `changes`. `scripts/bench` builds and calls it.
+//! machines are noisy. Sections: `run`, `layers`, `pod`, `snapshot`, `redact`, `resolve`, `install`, `transfer`, `files`, `clouds`, `server=S3S-FS`, `minio=MINIO`, `state=MINIO`, `gc`, `memory`, `starve`, `changes`, `logs`. `scripts/bench` builds and calls it.
 //! `load [hop]put|[hop]get SIZE SECONDS` in a section's place is one load alone, for a profiler.
 
 #![expect(clippy::disallowed_types, reason = "a bench starts the programs themselves")]
@@ -14,6 +14,8 @@ mod files;
 mod install;
 #[path = "bench/layers.rs"]
 mod layers;
+#[path = "bench/logs.rs"]
+mod logs;
 #[path = "bench/memory.rs"]
 mod memory;
 #[path = "bench/minio.rs"]
@@ -69,7 +71,7 @@ async fn main() {
     }
     let [runner, datastore, sections @ ..] = args.as_slice() else {
         eprintln!(
-            "usage: bench RUNNER DATASTORE [run|layers|pod|snapshot|redact|resolve|install|transfer|files|clouds|server=S3S-FS|minio=MINIO|state=MINIO|gc|memory|starve|changes]..."
+            "usage: bench RUNNER DATASTORE [run|layers|pod|snapshot|redact|resolve|install|transfer|files|clouds|server=S3S-FS|minio=MINIO|state=MINIO|gc|memory|starve|changes|logs]..."
         );
         std::process::exit(64);
     };
@@ -123,6 +125,9 @@ async fn in_memory(programs: &Programs, wanted: impl Fn(&str) -> bool) {
     }
     if wanted("changes") {
         changes::changes(programs).await;
+    }
+    if wanted("logs") {
+        logs::logs(programs).await;
     }
 }
 
