@@ -10,7 +10,9 @@ mod targets;
 use std::io;
 use std::sync::Arc;
 
+use datastore_api::chain;
 use futures::StreamExt as _;
+use futures::future::join_all;
 use futures::stream::FuturesUnordered;
 
 use crate::cli::{
@@ -27,6 +29,7 @@ use crate::order::job::{Job, JobError, Rejected};
 use crate::order::pipes;
 use crate::process::Signals;
 use crate::process::label::Labelled;
+use crate::run::check::status::store_blocked as store_blocked_status;
 use crate::run::error::RunError;
 
 /// A command that works on several layers.
@@ -173,7 +176,10 @@ pub(crate) async fn run(mut each: Each, shared: Shared<'_>, named_layers: bool) 
     };
     let run = each.run();
     let targets = match targets::find(&run.targets, run.identity.namespace.as_ref()) {
-        Ok(None) if named_layers => Vec::new(),
+        Ok(None) if named_layers => {
+            tracing::warn!("there are no manifests of layers any more: nothing is done");
+            Vec::new()
+        }
         Ok(targets) => targets?,
         Err(error) => return Some(refused(&error)),
     };
@@ -222,10 +228,10 @@ async fn run_all(each: &Each, targets: &[Target], mut order: Order, shared: Shar
                     running.push(Labelled::new(&label, async move { (index, run.await) }));
                 }
                 Some((index, Need::Failed(by))) => {
-                    let by = targets[by].id();
-                    tracing::warn!("{} is blocked by {by}", targets[index].id());
-                    rows[index].block(&by);
-                    shared.board.block(targets[index].layer(), each.name());
+                    tracing::warn!("{} is blocked by {}", targets[index].id(), targets[by].id());
+                    let row = rows[index].blocked_by(&rows[by]);
+                    rows[index] = row;
+                    shared.board.block(targets[index].layer(), each.name(), &targets[by].id());
                 }
                 None => break,
             }
@@ -237,7 +243,10 @@ async fn run_all(each: &Each, targets: &[Target], mut order: Order, shared: Shar
             order.stop(index);
         }
     }
-    let stop = signals.stopped();
+    let blocked =
+        rows.iter().zip(targets).filter_map(|(row, target)| Some((row.blocker()?, target)));
+    let blocked = blocked.map(|(by, target)| store_blocked(each.of(target, targets), by, shared));
+    let stop = signals.or(join_all(blocked)).await.err();
     for line in table::lines(each.name(), &rows) {
         tracing::info!("{line}");
     }
@@ -249,6 +258,20 @@ fn listen(shared: Shared<'_>) -> io::Result<Signals> {
     match shared.signals {
         Some(signals) => Ok(signals.clone()),
         None => start_output(shared.environment).and_then(|()| Signals::listen(None)),
+    }
+}
+
+/// Stores that a layer was not started, where its status is kept. That changes nothing about the result.
+async fn store_blocked(each: Each, by: &str, shared: Shared<'_>) {
+    let (action, environment) = (each.name(), shared.environment);
+    if each.periodic().is_none() {
+        return;
+    }
+    // What is wrong with the job is said once the layer may start.
+    let Ok(job) = each.job(false, environment).await else { return };
+    if let Err(error) = store_blocked_status(&job, action, by, &environment.redaction).await {
+        tracing::warn!("the status of {} is not stored: {}", job.run.layer, chain(&error));
+        shared.board.count_error();
     }
 }
 

@@ -3,8 +3,6 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use fs_err as fs;
-
 use crate::cli::HookArgs;
 use crate::source::checkout::Source;
 
@@ -32,8 +30,10 @@ impl Hooks {
 }
 
 fn find(path: &Path, source: Option<&Path>) -> Result<PathBuf, String> {
-    let real = fs::canonicalize(path).map_err(|error| error.to_string())?;
-    let metadata = fs::metadata(&real).map_err(|error| error.to_string())?;
+    let found = std::fs::canonicalize(path)
+        .and_then(|real| Ok((std::fs::metadata(&real)?, real)))
+        .map_err(|error| format!("{}: {error}: name an executable file", path.display()));
+    let (metadata, real) = found?;
     if !metadata.is_file() || metadata.permissions().mode() & 0o111 == 0 {
         return Err(format!("{} is not an executable file", path.display()));
     }

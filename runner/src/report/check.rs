@@ -38,6 +38,9 @@ pub(crate) struct CheckReport {
     pub(crate) used_approval: Option<UsedApproval>,
     /// The digest of the policy.
     pub(crate) policy_sha256: Sha256,
+    /// The size in bytes of the state of which the plan was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) state_bytes: Option<u64>,
 }
 
 impl CheckReport {

@@ -13,16 +13,16 @@ use std::sync::Arc;
 use datastore_api::status::{Condition, LISTED_CHANGES, ListedChange};
 use datastore_api::{Sha256, chain};
 
-use crate::basis::plan_file::version_in_plan;
+use crate::basis::plan_file::{state_size_in_plan, version_in_plan};
 use crate::order::action::NOT_APPROVED;
 use crate::order::job::{Action, Approval, Judging};
 use crate::policy::{Evidence, Policy, PolicyError, Verdict};
 use crate::report::{CheckReport, UsedApproval};
-use crate::run::Run;
 use crate::run::check::error::CheckError;
 use crate::run::error::RunError;
 use crate::run::plan::summary::{Objects, Summary};
 use crate::run::prepare::Prepared;
+use crate::run::{PLAN_FILE, Run};
 
 /// Why a tainted object is replaced.
 const TAINTED: &str = "replace_because_tainted";
@@ -68,6 +68,7 @@ impl Run<'_> {
             )
         };
         report.destructive_sha256 = report.destructive_sha256.map(of_layer);
+        report.state_bytes = state_size_in_plan(&self.scratch.join(PLAN_FILE));
         report.mask(&self.environment.redaction);
         // No approval lifts a denial.
         if verdict.is_allowed_with_approval() {
@@ -162,6 +163,7 @@ fn check_report(verdict: &Verdict, summary: &Summary, policy: &Policy) -> CheckR
         approval_expires: None,
         used_approval: None,
         policy_sha256: policy.sha256(),
+        state_bytes: None,
     }
 }
 

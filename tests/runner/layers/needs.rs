@@ -24,6 +24,10 @@ async fn l4_a_layer_is_blocked_until_what_it_needs_elsewhere_is_as_declared() {
     blocked("whose last run was a failure");
     let status = pair.json("helm", "status.json").await;
     assert_eq!((&status["result"], &status["class"]), (&"blocked".into(), &"blocked".into()));
+    assert_eq!(pair.run(&["converge", "layers"]).code, 8);
+    let status = pair.json("helm", "status.json").await;
+    assert_eq!((&status["result"], &status["class"]), (&"blocked".into(), &"blocked".into()));
+    assert_eq!(status["message"], "default/cluster has failed or was not started");
 
     pair.write("cluster", CLUSTER);
     assert_eq!(pair.run(&["converge", "layers/cluster.yaml"]).code, 0);

@@ -37,6 +37,12 @@ pub(crate) fn version_in_plan(plan: &Path) -> Option<StateVersion> {
     StateVersion::read(archive.by_name(STATE).ok()?).ok()
 }
 
+/// The size in bytes of the state of which a plan was made. `None`: the file has another format.
+pub(crate) fn state_size_in_plan(plan: &Path) -> Option<u64> {
+    let mut archive = ZipArchive::new(fs::File::open(plan).ok()?).ok()?;
+    Some(archive.by_name(STATE).ok()?.size())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -68,7 +68,8 @@ impl Order {
         if let Some(cycle) = cycle(&before) {
             let names = cycle.iter().map(|index| targets[*index].id()).collect::<Vec<_>>();
             return Err(JobError::Config(format!(
-                "layers need each other: {}",
+                "layers need each other: {}: remove one of these needs (the annotation plancha/needs, an output that is taken, or \
+                 --needs)",
                 names.join(" -> ")
             )));
         }

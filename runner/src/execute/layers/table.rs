@@ -18,17 +18,32 @@ pub(super) struct Row {
     exit: Option<u8>,
     result: &'static str,
     text: String,
+    /// The layer because of which it was not started.
+    blocker: Option<String>,
 }
 
 impl Row {
     pub(super) fn new(layer: &str) -> Self {
-        Self { layer: layer.to_owned(), exit: None, result: "not started", text: String::new() }
+        let (layer, text) = (layer.to_owned(), String::new());
+        Self { layer, exit: None, result: "not started", text, blocker: None }
     }
 
-    /// Records that a layer before it has failed.
-    pub(super) fn block(&mut self, by: &str) {
-        (self.exit, self.result) = (Some(BLOCKED), RunResult::Blocked.as_str());
-        self.text = format!("by {by}");
+    /// The row of this layer, after one before it has failed. If that one is no failure for the caller (`--exit-zero-on-skip`),
+    /// neither is this one.
+    pub(super) fn blocked_by(&self, by: &Self) -> Self {
+        let exit = if by.exit == Some(0) { 0 } else { BLOCKED };
+        Self {
+            layer: self.layer.clone(),
+            exit: Some(exit),
+            result: RunResult::Blocked.as_str(),
+            text: format!("by {}", by.layer),
+            blocker: Some(by.layer.clone()),
+        }
+    }
+
+    /// The layer because of which this one was not started.
+    pub(super) fn blocker(&self) -> Option<&str> {
+        self.blocker.as_deref()
     }
 
     /// Records its end. Returns whether others may build on it.
@@ -91,5 +106,15 @@ mod tests {
             assert_eq!(rows(codes), expected, "{codes:?}");
         }
         assert_eq!(exit_code(&[Row::new("a")], Some(Stop::Terminate)), 143);
+    }
+
+    #[test]
+    fn layers_behind_one_that_is_skipped_with_code_0_have_code_0_too() {
+        for (exit, expected) in [(0, 0), (3, BLOCKED), (8, BLOCKED), (BLOCKED, BLOCKED)] {
+            let by = Row { exit: Some(exit), ..Row::new("a") };
+            let blocked = Row::new("b").blocked_by(&by);
+            assert_eq!(blocked.exit, Some(expected), "{exit}");
+            assert_eq!(Row::new("c").blocked_by(&blocked).exit, Some(expected), "{exit}");
+        }
     }
 }

@@ -59,7 +59,7 @@ pub(super) fn find(
             let target = target(file, &layer, namespace)?;
             if let Some(same) = found.iter().find(|other| other.id() == target.id()) {
                 return Err(JobError::Config(format!(
-                    "the layer {} is in {} and in {}",
+                    "the layer {} is in {} and in {}: name one of the files, or give one of the layers another name",
                     target.id(),
                     same.file.display(),
                     target.file.display()

@@ -91,9 +91,9 @@ impl Board {
     }
 
     /// Records that a layer was not started, because one before it has failed.
-    pub(crate) fn block(&self, layer: Layer, action: &str) {
+    pub(crate) fn block(&self, layer: Layer, action: &str, by: &str) {
         let known = self.known(&layer.0, &layer.1);
-        self.record(layer, blocked(action, known));
+        self.record(layer, blocked(action, by, known));
     }
 
     /// Counts a status that could not be made or stored.
@@ -265,7 +265,7 @@ mod tests {
     fn a_removed_layer_has_no_metrics_and_a_blocked_one_keeps_its_status() {
         let board = board(LIMIT);
         for name in ["a", "b"] {
-            board.block(layer(name), "converge");
+            board.block(layer(name), "converge", "default/network");
         }
         board.count_error();
         board.keep_only(|known| *known == layer("b"));

@@ -90,7 +90,7 @@ mod tests {
         let path = dir.path().join("plancha.prom");
         assert!(read(&path).is_empty());
         let layer = ("default".parse().unwrap(), "vpc".parse().unwrap());
-        let statuses = BTreeMap::from([(layer, blocked("check", None))]);
+        let statuses = BTreeMap::from([(layer, blocked("check", "default/network", None))]);
         write(&path, "# HELP x x\nx 1\n", &statuses).unwrap();
         assert_eq!(read(&path), statuses);
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, MODE);

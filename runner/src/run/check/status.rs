@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use datastore_api::client::Upload;
 use datastore_api::state::LayerTool;
 use datastore_api::status::{Condition, LayerStatus, ListedChange, RunResult, STATUS};
-use datastore_api::{Client, ClientError, DocumentKey, Sha256, chain};
+use datastore_api::{Client, ClientError, DocumentKey, RunKey, Sha256, chain};
 use jiff::Timestamp;
 
+use crate::order::job::Job;
 use crate::order::layer::LayerHandle;
+use crate::process::redact::Redaction;
 use crate::report::{CHECK, Outcome, Report, StateLock};
 use crate::run::Run;
 
@@ -50,33 +52,19 @@ impl Run<'_> {
 
     /// Stores the status of the layer, which follows from the one before.
     async fn stored_status(&self, client: &Client) -> Result<LayerStatus, ClientError> {
-        let key = self.status_key();
-        let previous = client.get_document(&key).await?;
-        let previous = previous.and_then(|json| match serde_json::from_slice(&json) {
-            Ok(status) => Some(status),
-            Err(error) => {
-                tracing::warn!("the status of before cannot be read: {error}");
-                None
-            }
-        });
+        let key = status_key(&self.job.run);
+        let previous = read_status(client, &key).await?;
         let status = self.status(previous.as_ref());
-        let mut json = serde_json::to_string_pretty(&status).map_err(|error| {
-            ClientError::Answer { call: STATUS.to_owned(), reason: error.to_string() }
-        })?;
-        self.environment.redaction.mask(&mut json);
-        client.put_document(&key, &Upload::bytes(json)).await?;
+        write_status(client, &key, &status, &self.environment.redaction).await?;
         Ok(status)
-    }
-
-    fn status_key(&self) -> DocumentKey {
-        let (namespace, layer) = (self.job.run.namespace.clone(), self.job.run.layer.clone());
-        DocumentKey { namespace, layer, name: STATUS.parse().expect("a valid name") }
     }
 
     /// When the layer was last found as declared. Without a status it never was.
     pub(super) async fn last_ok(&self) -> Result<Option<Timestamp>, ClientError> {
         let Some(client) = &self.job.datastore else { return Ok(None) };
-        let Some(json) = client.get_document(&self.status_key()).await? else { return Ok(None) };
+        let Some(json) = client.get_document(&status_key(&self.job.run)).await? else {
+            return Ok(None);
+        };
         let status = serde_json::from_slice::<LayerStatus>(&json);
         let status = status.map_err(|error| ClientError::Answer {
             call: STATUS.to_owned(),
@@ -113,8 +101,9 @@ pub(crate) fn of_rejection(
     LayerStatus { run: None, metric, ..status }
 }
 
-/// The status of a layer that was not started, because one before it has failed. It is what it was, if that is known.
-pub(crate) fn blocked(action: &str, known: Option<LayerStatus>) -> LayerStatus {
+/// The status of a layer that was not started, because one before it (`by`) has failed. How the layer differs from its code stays
+/// what it was, if that is known.
+pub(crate) fn blocked(action: &str, by: &str, known: Option<LayerStatus>) -> LayerStatus {
     let known = known.unwrap_or_else(|| {
         let report = Report::new(action, Timestamp::now());
         let status = status_of(&report, String::new(), None, 1);
@@ -122,11 +111,61 @@ pub(crate) fn blocked(action: &str, known: Option<LayerStatus>) -> LayerStatus {
     });
     LayerStatus {
         result: RunResult::Blocked,
+        class: Some(BLOCKED.to_owned()),
+        message: Some(format!("{by} has failed or was not started")),
         action: action.to_owned(),
         run: None,
         ended: format!("{:.0}", Timestamp::now()),
         ..known
     }
+}
+
+/// Stores that the layer of a job was not started, because one before it has failed.
+pub(crate) async fn store_blocked(
+    job: &Job,
+    action: &str,
+    by: &str,
+    redaction: &Redaction,
+) -> Result<(), ClientError> {
+    let Some(client) = &job.datastore else { return Ok(()) };
+    let key = status_key(&job.run);
+    let known = read_status(client, &key).await?;
+    write_status(client, &key, &blocked(action, by, known), redaction).await
+}
+
+fn status_key(run: &RunKey) -> DocumentKey {
+    let (namespace, layer) = (run.namespace.clone(), run.layer.clone());
+    DocumentKey { namespace, layer, name: STATUS.parse().expect("a valid name") }
+}
+
+/// The status that is stored. One that cannot be read is none.
+async fn read_status(
+    client: &Client,
+    key: &DocumentKey,
+) -> Result<Option<LayerStatus>, ClientError> {
+    let json = client.get_document(key).await?;
+    Ok(json.and_then(|json| match serde_json::from_slice(&json) {
+        Ok(status) => Some(status),
+        Err(error) => {
+            tracing::warn!("the status of before cannot be read: {error}");
+            None
+        }
+    }))
+}
+
+async fn write_status(
+    client: &Client,
+    key: &DocumentKey,
+    status: &LayerStatus,
+    redaction: &Redaction,
+) -> Result<(), ClientError> {
+    let mut json = serde_json::to_string_pretty(status).map_err(|error| ClientError::Answer {
+        call: STATUS.to_owned(),
+        reason: error.to_string(),
+    })?;
+    redaction.mask(&mut json);
+    client.put_document(key, &Upload::bytes(json)).await?;
+    Ok(())
 }
 
 /// The status after a run with this report.
@@ -182,7 +221,7 @@ fn status_of(
         policy_sha256,
         seconds: report.seconds(),
         runs_by_class,
-        state_bytes: None,
+        state_bytes: state_bytes(report, previous),
         locked_since: (report.state_lock == StateLock::Held)
             .then(|| previous.and_then(|before| before.locked_since.clone()).unwrap_or(now)),
         tool: report
@@ -194,6 +233,12 @@ fn status_of(
             .filter(|_| !is_made(report, result)),
         metric: None,
     }
+}
+
+/// The size of the state: that of this run, else the last known one.
+fn state_bytes(report: &Report, previous: Option<&LayerStatus>) -> Option<u64> {
+    let found = report.check.as_ref().and_then(|check| check.state_bytes);
+    found.or_else(|| previous?.state_bytes)
 }
 
 /// When the layer was last found as declared. A run that has `found_nothing` out keeps what is known.
@@ -345,6 +390,7 @@ mod tests {
             approval_expires: None,
             used_approval: None,
             policy_sha256: Sha256::of(b"policy"),
+            state_bytes: Some(7),
         });
         report
     }
@@ -362,6 +408,7 @@ mod tests {
         let found = after(&report(Condition::Changed, 3), None);
         let first = after(&failed("transient"), Some(&found));
         assert_eq!((first.status, first.counts["update"]), (Condition::Changed, 3));
+        assert_eq!(first.state_bytes, Some(7));
         assert_eq!(
             (first.changes.len(), first.last_success.clone()),
             (100, found.last_success.clone())
