@@ -57,6 +57,7 @@ mod storage {
     mod hanging_fuse_mount;
     mod kill_and_load;
     mod links;
+    mod live_logs;
     pub(crate) mod modified_objects;
     mod probe;
     mod put_faults;

@@ -365,7 +365,7 @@ pub(crate) struct ServeFlags {
     #[command(flatten)]
     pub(crate) auth: AuthFlags,
 
-    /// Address that browsers have of the datastore, such as https://plancha.example.com: people can
+    /// Address that browsers have of the datastore, such as `https://plancha.example.com`: people can
     /// sign in there
     /// [env: PLANCHA_PUBLIC_URL] [default: none; on loopback addresses the one that the browser shows]
     #[arg(long, value_name = "URL")]

@@ -1,0 +1,131 @@
+//! Live logs at rest: encrypted, removed by `gc`, and written by a server that is killed.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use datastore::config::Config;
+use datastore::store::Storage;
+use datastore::store::encryption::AtRest;
+use nix::sys::signal::Signal;
+use reqwest::Method;
+use support::TestDatastore;
+use tempfile::TempDir;
+
+use crate::http::{CLIENT, RUN, files, get, request, send};
+use crate::program::process::{Running, program};
+
+/// How many pieces there are before they are merged.
+const MERGED: usize = 1000;
+
+fn log() -> String {
+    format!("logs?{RUN}&attempt=0")
+}
+
+#[tokio::test]
+async fn the_pieces_of_a_log_are_encrypted_as_the_log_is() {
+    let root = TempDir::new().unwrap();
+    let at_rest = AtRest { key: Some("test-encryption-key".into()), encrypts: true };
+    let storage = Storage::File(root.path().to_owned());
+    let datastore = TestDatastore::of(Config { at_rest, ..Config::of(storage) }).await;
+    let is_readable = || {
+        let found = files(root.path());
+        let mut contents = found.iter().map(|file| std::fs::read(root.path().join(file)).unwrap());
+        let has_text = |bytes: Vec<u8>| bytes.windows(8).any(|bytes| bytes == b"password");
+        (found.len(), contents.any(has_text))
+    };
+    for (offset, text, end) in [(0, "a password\n", ""), (11, "a password", "&complete=true")] {
+        let rest = format!("{}&offset={offset}{end}", log());
+        let answer = send(request(&datastore, Method::POST, &rest).body(text)).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let (count, is_readable) = is_readable();
+        assert!(count > 0 && !is_readable);
+        let shown = get(&datastore, &log()).await.json();
+        assert_eq!(shown["results"][0], "a password");
+    }
+}
+
+#[tokio::test]
+async fn gc_deletes_the_log_of_a_run_that_was_lost_a_month_ago_and_has_no_files() {
+    let root = TempDir::new().unwrap();
+    let datastore = TestDatastore::of(Config::of(Storage::File(root.path().to_owned()))).await;
+    let rest = format!("{}&offset=0", log());
+    assert_eq!(send(request(&datastore, Method::POST, &rest).body("text")).await.status, 200);
+    let live = root.path().join(".plancha/live");
+    for (days, is_left) in [(29, true), (31, false)] {
+        for file in files(&live) {
+            let file = std::fs::File::options().append(true).open(live.join(file)).unwrap();
+            file.set_modified(SystemTime::now() - Duration::from_hours(days * 24)).unwrap();
+        }
+        let storage = format!("file://{}", root.path().display());
+        let gc = program(&["gc", "--storage", &storage, "--keep-runs", "1"]).output().unwrap();
+        assert!(gc.status.success(), "{}", String::from_utf8_lossy(&gc.stderr));
+        assert_eq!(get(&datastore, &log()).await.status == 200, is_left, "{days}");
+    }
+}
+
+/// Appends lines until the server no longer answers.
+async fn append(url: &str, text: &mut String, answered: &mut usize) {
+    loop {
+        let start = text.len();
+        writeln!(text, "the line at {start}").unwrap();
+        let request = CLIENT.post(format!("{url}&offset={start}")).body(text[start..].to_owned());
+        match request.send().await {
+            Ok(answer) => assert_eq!(answer.status(), 200),
+            Err(_) => return,
+        }
+        *answered = text.len();
+    }
+}
+
+/// The end of the log that is stored.
+async fn end(url: &str) -> usize {
+    // Nothing is there: at this offset there is a gap.
+    let answer = CLIENT.post(format!("{url}&offset=1000000000")).body("x").send().await.unwrap();
+    assert_eq!(answer.status(), 409);
+    answer.headers()["upload-offset"].to_str().unwrap().parse().unwrap()
+}
+
+fn pieces(root: &Path) -> usize {
+    files(&root.join(".plancha/live")).len()
+}
+
+#[tokio::test]
+#[ignore = "needs a minute"]
+async fn no_byte_is_lost_or_repeated_where_the_server_is_killed_while_it_merges() {
+    let root = TempDir::new().unwrap();
+    let (mut text, mut answered) = (String::new(), 0);
+    let (mut interrupted, mut completed) = (0, 0);
+    for round in 0..40_u64 {
+        let mut datastore = Running::start(root.path(), &[]);
+        let url = format!("http://{}/api/{}", datastore.address, log());
+        let stored = end(&url).await;
+        assert!(
+            stored == answered || stored == text.len(),
+            "{stored} of {answered} in round {round}"
+        );
+        text.truncate(stored);
+        // Until shortly after a merge has begun.
+        let appending = append(&url, &mut text, &mut answered);
+        let killed = async {
+            while pieces(root.path()) < MERGED {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            tokio::time::sleep(Duration::from_micros(round * 7919 % 60_000)).await;
+            datastore.signal(Signal::SIGKILL);
+        };
+        tokio::join!(appending, killed);
+        datastore.wait();
+        if pieces(root.path()) < MERGED { completed += 1 } else { interrupted += 1 }
+    }
+    assert!(interrupted > 0 && completed > 0, "{interrupted}, {completed}: no test of anything");
+    let datastore = Running::start(root.path(), &[]);
+    let url = format!("http://{}/api/{}", datastore.address, log());
+    text.truncate(end(&url).await);
+    assert!(text.len() >= answered);
+    let complete = CLIENT.post(format!("{url}&offset={}&complete=true", text.len()));
+    assert_eq!(complete.send().await.unwrap().status(), 200);
+    let read = CLIENT.get(format!("{url}&follow=true")).send().await.unwrap();
+    assert_eq!(read.text().await.unwrap(), text);
+    assert!(pieces(root.path()) < 3, "{:?}", files(&root.path().join(".plancha/live")));
+}
