@@ -47,8 +47,7 @@ impl Run<'_> {
             return Ok(());
         };
         let key = self.own_state_key();
-        let taken = Box::pin(self.request_lease(&datastore, &key, true));
-        self.lease = self.signals.or(taken).await.map_err(RunError::Stopped)??;
+        self.lease = Box::pin(self.request_lease(&datastore, &key, true)).await?;
         let line = match &self.lease {
             RunLease::None => return Ok(()),
             RunLease::Held(lease) => {
@@ -118,7 +117,8 @@ impl Run<'_> {
         may_wait: bool,
     ) -> Result<RunLease, RunError> {
         let StateKey { namespace, layer, workspace } = key;
-        let file = match self.lock_file(datastore, key, may_wait).await {
+        let locked = self.signals.or(self.lock_file(datastore, key, may_wait)).await;
+        let file = match locked.map_err(RunError::Stopped)? {
             Ok(file) => file,
             Err(error) => return without_lease(error),
         };
@@ -128,8 +128,9 @@ impl Run<'_> {
             host: self.environment.host.clone(),
             run: Some(self.run_name()),
         };
-        let answer = datastore.take_lease(namespace, layer, Some(workspace), &id, &request).await;
-        let granted = match answer {
+        // A lease that is granted after a signal is released at the end of the run.
+        let answer = datastore.take_lease(namespace, layer, Some(workspace), &id, &request);
+        let granted = match self.signals.shortly(answer).await.map_err(RunError::Stopped)? {
             Ok(LeaseAnswer::Granted(granted)) => granted,
             Ok(LeaseAnswer::Held(holder) | LeaseAnswer::Lost(holder)) => {
                 return Err(

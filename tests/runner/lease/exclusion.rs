@@ -1,6 +1,8 @@
 //! Two applies of one layer, and leases of runners that were killed.
 
-use support::{FaultyDatastore, TestDatastore, eventually};
+use std::time::Duration;
+
+use support::{Fault, FaultyDatastore, LATE, Started, TestDatastore, eventually};
 
 use super::layers::{LONG, SHORT, apply, finish, lease, machine, start};
 
@@ -64,6 +66,21 @@ async fn interrupted_apply_releases_its_lease() {
     let datastore = TestDatastore::hasty(LONG).await;
     let sandbox = machine("");
     let running = start(&sandbox, apply(&sandbox, &datastore.url, &[]));
+    running.signal("TERM");
+    assert_eq!(running.wait().code, 143);
+    assert_eq!(lease(&datastore, "-").await, serde_json::Value::Null);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn apply_that_is_interrupted_while_it_waits_for_its_lease_releases_it() {
+    let datastore = TestDatastore::hasty(LONG).await;
+    let fault = Fault { method: "POST", part: "/api/leases/", status: LATE, times: 1 };
+    let late = FaultyDatastore::before(&datastore.url, vec![fault]).await;
+    let sandbox = machine("");
+    let running = Started::spawn(apply(&sandbox, &late.url, &[]));
+    while lease(&datastore, "-").await.is_null() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     running.signal("TERM");
     assert_eq!(running.wait().code, 143);
     assert_eq!(lease(&datastore, "-").await, serde_json::Value::Null);

@@ -4,7 +4,7 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -24,7 +24,7 @@ pub struct Fault {
     pub method: &'static str,
     /// A part of their path and query.
     pub part: &'static str,
-    /// What they are answered instead; 0 is never an answer, [`LOST`] lets them through and breaks off the answer, and 429 asks for a pause (`Retry-After`) of 30 s, or of
+    /// What they are answered instead; 0 is never an answer, [`LOST`] lets them through and breaks off the answer, [`LATE`] lets it wait, and 429 asks for a pause (`Retry-After`) of 30 s, or of
     /// [`FaultyDatastore::set_retry_after`].
     pub status: u16,
     /// How many of them.
@@ -33,6 +33,9 @@ pub struct Fault {
 
 /// The status of a [`Fault`] that lets a request through and breaks off its answer.
 pub const LOST: u16 = 1;
+
+/// The status of a [`Fault`] that lets a request through and passes its answer on after a second.
+pub const LATE: u16 = 2;
 
 /// A proxy that lets requests through, but for faults.
 pub struct FaultyDatastore {
@@ -228,7 +231,7 @@ async fn forward(State(proxy): State<Arc<Proxy>>, request: Request) -> Response 
     if fault == Some(0) {
         std::future::pending::<()>().await;
     }
-    if let Some(status) = fault.filter(|status| *status != LOST) {
+    if let Some(status) = fault.filter(|status| ![LOST, LATE].contains(status)) {
         return refused(&proxy, status);
     }
     let routes = ["/api/plans", "/api/logs", "/api/repository/revision/bundle", "/api/encrypt"];
@@ -252,8 +255,10 @@ async fn forward(State(proxy): State<Arc<Proxy>>, request: Request) -> Response 
     headers.remove("host");
     let body = reqwest::Body::wrap_stream(body.into_data_stream());
     let answer = proxy.http.request(method, url).headers(headers).body(body).send().await.unwrap();
-    if fault == Some(LOST) {
-        return broken();
+    match fault {
+        Some(LOST) => return broken(),
+        Some(LATE) => tokio::time::sleep(Duration::from_secs(1)).await,
+        _ => {}
     }
     let mut response = Response::builder().status(answer.status());
     *response.headers_mut().unwrap() = answer.headers().clone();

@@ -105,8 +105,7 @@ impl Run<'_> {
             return Ok(());
         }
         // It has a lease by now: two runs that wait for each other's would wait for ever.
-        let taken = self.request_lease(datastore, key, false);
-        let taken = match self.signals.or(taken).await.map_err(RunError::Stopped)?? {
+        let taken = match self.request_lease(datastore, key, false).await? {
             taken @ RunLease::Held(_) => taken,
             RunLease::Refused(cause) => {
                 return Err(LeaseError::Refused { key: key.clone(), cause }.into());
