@@ -11,7 +11,7 @@ use support::{Dialect, FakeCloud, TestDatastore};
 
 use crate::access::authentication::{asked, token};
 use crate::api::documents::{status, store_status};
-use crate::http::{CLIENT, get, refusals, request, send, stored};
+use crate::http::{get, refusals, request, send, stored};
 
 /// A record of a run.
 fn record(outcome: &str) -> String {
