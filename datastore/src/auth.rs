@@ -181,6 +181,20 @@ impl Authenticator {
         }
     }
 
+    /// Whether a caller may still do what it does for a while, by the rules of now. While that cannot be found out, it may.
+    pub(crate) async fn still_allows(
+        &self,
+        headers: &HeaderMap,
+        context: &RequestContext,
+        store: &Store,
+        access: Access<'_>,
+    ) -> bool {
+        match self.caller(headers, context, store).await {
+            Ok(caller) => caller.may(access),
+            Err(error) => error == AuthError::Unavailable,
+        }
+    }
+
     async fn caller(
         &self,
         headers: &HeaderMap,

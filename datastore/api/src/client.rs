@@ -29,7 +29,7 @@ pub use self::approvals::ApprovalAnswer;
 pub use self::error::{ClientError, Digests};
 pub use self::health::Health;
 pub use self::http::{Client, Condition};
-pub use self::live::{Appended, FollowedLog};
+pub use self::live::{Appended, Followed, FollowedLog};
 pub use self::records::Claimed;
 pub use self::sender::Sender;
 pub use self::settings::Settings;

@@ -400,6 +400,7 @@ described!(A, B);
 described!(A, B, C);
 described!(A, B, C, D);
 described!(A, B, C, D, E, F);
+described!(A, B, C, D, E, F, G);
 
 /// The schema that fits all of these values.
 fn shape(values: &[&Value]) -> Value {

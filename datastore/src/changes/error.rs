@@ -10,8 +10,13 @@ pub(crate) enum UnreadablePlan {
     #[error("it is not JSON: at byte {0} is something else")]
     Syntax(u64),
     /// They are other JSON.
-    #[error("it is JSON, but not a plan: at byte {0} is another value than a plan has there")]
+    #[error(
+        "it is JSON, but not a plan: at byte {0} is another value than a plan has there, or a repeated key"
+    )]
     Value(u64),
+    /// They are a state.
+    #[error("it is a state, not a plan: `terraform show -json PLAN` needs the name of a plan")]
+    State,
     /// They are nested too deeply.
     #[error("its values are nested too deeply: more than {max} levels at byte {at}")]
     Depth {

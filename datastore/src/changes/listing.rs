@@ -38,6 +38,8 @@ pub(super) struct Listing {
     values: Vec<u8>,
     secrets: Secrets,
     left_out: LeftOut,
+    /// Whether planning failed, so that the plan is only a part.
+    pub(super) is_errored: bool,
 }
 
 /// How many resources are changed in each way. A replaced one counts only as that; a move and an import are counted beside
@@ -248,11 +250,13 @@ impl Listing {
         let mut out = Vec::with_capacity(self.heads.len() + self.values.len() + (1 << 10));
         out.extend_from_slice(format!("{{\"version\":{VERSION},\"counts\":").as_bytes());
         self.counts.write(&mut out);
-        let mut left_out = self.left_out.attributes;
+        if self.is_errored {
+            out.extend_from_slice(b",\"errored\":true");
+        }
         for (name, list) in [("resources", &self.resources), ("drift", &self.drift)] {
             out.extend_from_slice(format!(",\"{name}\":").as_bytes());
             write_list(&mut out, *b"[]", list, |out, entry| {
-                left_out += self.write_entry(out, entry, &search);
+                self.write_entry(out, entry, &search);
             });
         }
         out.extend_from_slice(b",\"outputs\":");
@@ -268,18 +272,18 @@ impl Listing {
             });
             out.push(b'}');
         });
-        let entries = self.left_out.entries;
-        let truncated = if entries == 0 && left_out == 0 {
-            "null".to_owned()
-        } else {
-            format!("{{\"resources\":{entries},\"attributes\":{left_out}}}")
+        let truncated = match self.left_out {
+            LeftOut { entries: 0, attributes: 0 } => "null".to_owned(),
+            LeftOut { entries, attributes } => {
+                format!("{{\"resources\":{entries},\"attributes\":{attributes}}}")
+            }
         };
         out.extend_from_slice(format!(",\"truncated\":{truncated}}}\n").as_bytes());
         out
     }
 
-    /// Writes a resource. Returns how many attributes are left out, because their path has a sensitive text.
-    fn write_entry(&self, out: &mut Vec<u8>, entry: &Entry, search: &Search) -> u64 {
+    /// Writes a resource.
+    fn write_entry(&self, out: &mut Vec<u8>, entry: &Entry, search: &Search) {
         out.extend_from_slice(&self.heads[entry.head.clone()]);
         out.extend_from_slice(b",\"importing\":");
         match &entry.importing {
@@ -290,19 +294,20 @@ impl Listing {
             out.extend_from_slice(b",\"too_large\":true");
         }
         let slots = &self.attributes[entry.attributes.clone()];
-        let is_shown = |slot: &&Slot| !search.finds(&self.values[slot.start..slot.values]);
-        let shown = slots.iter().filter(is_shown);
-        let mut left_out = slots.len() as u64;
         out.extend_from_slice(b",\"attributes\":");
-        write_list(out, *b"[]", shown, |out, slot| {
-            left_out -= 1;
+        write_list(out, *b"[]", slots, |out, slot| {
+            let path = &self.values[slot.start..slot.values];
             out.extend_from_slice(b"{\"path\":");
-            out.extend_from_slice(&self.values[slot.start..slot.values]);
+            if search.finds(path) {
+                write_list(out, *b"[]", [HIDDEN], write_text);
+                out.extend_from_slice(b",\"sensitive\":true}");
+                return;
+            }
+            out.extend_from_slice(path);
             self.write_slot(out, slot, search);
             out.push(b'}');
         });
         out.push(b'}');
-        left_out
     }
 
     fn write_output(&self, out: &mut Vec<u8>, entry: &Entry, search: &Search) {

@@ -31,8 +31,17 @@ struct Document<'a> {
 }
 
 /// The sections that are read.
-const SECTIONS: [&str; 5] =
-    ["format_version", "resource_changes", "resource_drift", "output_changes", "checks"];
+const SECTIONS: [&str; 7] = [
+    "format_version",
+    "resource_changes",
+    "resource_drift",
+    "output_changes",
+    "checks",
+    "errored",
+    VALUES,
+];
+/// Only a state has this one.
+const VALUES: &str = "values";
 
 /// Reads a plan to its end.
 pub(super) fn read(plan: impl Read) -> Result<Listing, UnreadablePlan> {
@@ -42,8 +51,10 @@ pub(super) fn read(plan: impl Read) -> Result<Listing, UnreadablePlan> {
     let document = Document { seen: &seen, format_version: None, listing, sections: Vec::new() };
     let mut json = serde_json::Deserializer::from_reader(guard);
     let read = json.deserialize_map(document).and_then(|read| json.end().map(|()| read));
-    let Document { format_version, listing, .. } = read.map_err(|error| reason(&error, &seen))?;
+    let Document { format_version, listing, sections, .. } =
+        read.map_err(|error| reason(&error, &seen))?;
     match format_version {
+        Some(_) if sections.contains(&VALUES) => Err(UnreadablePlan::State),
         Some(version) if is_readable(&version) => Ok(listing),
         Some(version) => {
             let shown = version.escape_debug().take(40).collect::<String>();
@@ -96,6 +107,8 @@ impl<'de> Visitor<'de> for Document<'_> {
                 "resource_drift" => {
                     map.next_value_seed(Resources { seen, listing, section: Section::Drift })?;
                 }
+                "errored" => listing.is_errored = map.next_value()?,
+                VALUES => drop(map.next_value::<IgnoredAny>()?),
                 "output_changes" => map.next_value_seed(Outputs { seen, listing })?,
                 _ => map.next_value_seed(Checks { seen, listing })?,
             }

@@ -1,11 +1,12 @@
 //! Texts that a plan marks as sensitive in one place and contains unmarked in another, as `terraform_data` does with its output.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
 
 use crate::changes::marks::Marks;
-use crate::changes::value::{Node, write_text};
+use crate::changes::value::Node;
 
 /// Texts with fewer bytes are hidden only where a value is exactly this text.
 const MIN_PART: usize = 8;
@@ -13,10 +14,12 @@ const MIN_PART: usize = 8;
 const MIN_WHOLE: usize = 4;
 /// How many bytes of a text are searched for.
 const MAX_TEXT: usize = 256;
+/// How many levels of JSON in strings of JSON are searched.
+const MAX_NESTED: usize = 4;
 /// How many bytes of texts are searched for in all.
 const MAX_ALL: usize = 256 << 10;
 
-/// The sensitive texts of a plan, as JSON contains them.
+/// The sensitive texts of a plan.
 #[derive(Debug, Default)]
 pub(super) struct Secrets {
     forms: HashSet<Vec<u8>>,
@@ -70,20 +73,8 @@ impl Secrets {
         if text.len() < MIN_WHOLE {
             return;
         }
-        let mut form = Vec::new();
-        write_text(&mut form, text);
-        if text.len() < MIN_PART {
-            // With its quotation marks.
-            self.insert(form);
-            return;
-        }
-        let inner = unquoted(&form);
-        // A text may be a document of JSON itself.
-        let mut nested = Vec::new();
-        write_text(&mut nested, &String::from_utf8_lossy(inner));
-        let nested = unquoted(&nested).to_vec();
-        self.insert(inner.to_vec());
-        self.insert(nested);
+        let is_part = text.len() >= MIN_PART;
+        self.insert(if is_part { text.to_owned() } else { format!("\"{text}\"") }.into());
     }
 
     fn insert(&mut self, mut form: Vec<u8>) {
@@ -108,17 +99,67 @@ impl Secrets {
 }
 
 impl Search {
-    /// Whether a piece of JSON contains a sensitive text.
+    /// Whether a piece of JSON contains a sensitive text. A text in it may be a document of JSON itself, and so on.
     pub(super) fn finds(&self, json: &[u8]) -> bool {
-        match self {
-            Self::Nothing => false,
-            Self::Texts(texts) => texts.is_match(json),
-            Self::Everything => true,
+        let texts = match self {
+            Self::Nothing => return false,
+            Self::Texts(texts) => texts,
+            Self::Everything => return true,
+        };
+        let mut text = Cow::Borrowed(json);
+        for _ in 0..MAX_NESTED {
+            if texts.is_match(&text) {
+                return true;
+            }
+            match unescaped(&text) {
+                Some(inner) => text = Cow::Owned(inner),
+                None => return false,
+            }
         }
+        texts.is_match(&text)
     }
 }
 
-/// Without its quotation marks.
-fn unquoted(json: &[u8]) -> &[u8] {
-    json.get(1..json.len().saturating_sub(1)).unwrap_or_default()
+/// JSON with each escape sequence replaced by what it stands for, as the text of a string has it; `None` if it has none.
+fn unescaped(json: &[u8]) -> Option<Vec<u8>> {
+    let mut text = Vec::with_capacity(json.len());
+    let (mut rest, mut has_any) = (json, false);
+    while let Some(at) = rest.iter().position(|byte| *byte == b'\\') {
+        text.extend_from_slice(&rest[..at]);
+        let (character, length) = escape(&rest[at..]).unwrap_or(('\\', 1));
+        has_any |= length > 1;
+        text.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+        rest = &rest[at + length..];
+    }
+    text.extend_from_slice(rest);
+    has_any.then_some(text)
+}
+
+/// The character of an escape sequence, and the length of the sequence.
+fn escape(sequence: &[u8]) -> Option<(char, usize)> {
+    let character = match *sequence.get(1)? {
+        same @ (b'"' | b'\\' | b'/') => char::from(same),
+        b'b' => '\u{8}',
+        b'f' => '\u{c}',
+        b'n' => '\n',
+        b'r' => '\r',
+        b't' => '\t',
+        b'u' => return unicode(sequence),
+        _ => return None,
+    };
+    Some((character, 2))
+}
+
+/// The same for `\uXXXX`, or two of them for one character.
+fn unicode(sequence: &[u8]) -> Option<(char, usize)> {
+    let unit = |at: usize| {
+        let digits = sequence.get(at..at + 6)?.strip_prefix(b"\\u")?;
+        u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+    };
+    let first = unit(0)?;
+    if let Some(character) = char::from_u32(first.into()) {
+        return Some((character, 6));
+    }
+    let character = char::decode_utf16([first, unit(6)?]).next()?.ok()?;
+    Some((character, 12))
 }

@@ -262,6 +262,27 @@ fn a_sensitive_text_hides_other_attributes_only_if_it_is_long_or_the_whole_value
 }
 
 #[test]
+fn a_sensitive_text_is_found_however_json_escapes_it() {
+    const TEXT: &str = "é\"quote\\n<&>\u{1f32f}\n";
+    let escaped = serde_json::to_string(TEXT).unwrap();
+    // As terraform's `jsonencode` writes it, and Python's `json`.
+    let of_go = escaped.replace('<', "\\u003c").replace('&', "\\u0026").replace('>', "\\u003E");
+    let of_python = escaped.replace('é', "\\u00e9").replace('\u{1f32f}', "\\ud83c\\udf2f");
+    let mut after = json!({"secret": TEXT});
+    for (name, form) in [("plain", escaped), ("go", of_go), ("python", of_python)] {
+        let document = format!("{{\"p\":{form}}}");
+        after[format!("{name}_twice")] = serde_json::to_string(&document).unwrap().into();
+        after[name] = document.into();
+    }
+    let mut change = update(&json!({}), &after);
+    change["after_sensitive"]["secret"] = true.into();
+    for line in attributes(&change) {
+        assert!(line.ends_with("{\"sensitive\":true}"), "{line}");
+    }
+    assert_eq!(attributes(&change).len(), 7);
+}
+
+#[test]
 fn sensitive_texts_of_resources_without_changes_hide_them_elsewhere() {
     let mut document = plan(&update(&json!({"x": "the-password-1"}), &json!({"x": "other"})));
     let marked = json!({"actions": ["no-op"], "before": {"p": "the-password-1"}, "after": {"p": "the-password-1"}, "before_sensitive": {"p": true}, "after_sensitive": {"p": true}});
@@ -287,6 +308,7 @@ fn hostile(whole: &str, change: &str) -> Vec<String> {
         "{}".to_owned(),
         r#"{"format_version":"2.0"}"#.to_owned(),
         r#"{"format_version":"secret\n"}"#.to_owned(),
+        r#"{"format_version":"1.0","values":{"secret":1}}"#.to_owned(),
         r#"{"format_version":{"secret":1}}"#.to_owned(),
         with("resource_changes", r#""secret""#),
         with("resource_changes", r#"["secret"]"#),
@@ -325,26 +347,35 @@ fn what_is_not_a_whole_plan_is_an_error_that_quotes_nothing() {
     insta::assert_snapshot!(errors.join("\n"), @r"
     it is not JSON: at byte 2 is something else
     it is not JSON: at byte 177 is something else
-    it is JSON, but not a plan: at byte 1 is another value than a plan has there
-    it is JSON, but not a plan: at byte 4 is another value than a plan has there
-    it is JSON, but not a plan: at byte 2 is another value than a plan has there
+    it is JSON, but not a plan: at byte 1 is another value than a plan has there, or a repeated key
+    it is JSON, but not a plan: at byte 4 is another value than a plan has there, or a repeated key
+    it is JSON, but not a plan: at byte 2 is another value than a plan has there, or a repeated key
     its format_version is `2.0`; versions from 0.1 to 1.x can be listed
     its format_version is `secret\n`; versions from 0.1 to 1.x can be listed
-    it is JSON, but not a plan: at byte 19 is another value than a plan has there
-    it is JSON, but not a plan: at byte 52 is another value than a plan has there
-    it is JSON, but not a plan: at byte 54 is another value than a plan has there
-    it is JSON, but not a plan: at byte 48 is another value than a plan has there
-    it is JSON, but not a plan: at byte 65 is another value than a plan has there
-    it is JSON, but not a plan: at byte 277 is another value than a plan has there
-    it is JSON, but not a plan: at byte 80 is another value than a plan has there
-    it is JSON, but not a plan: at byte 98 is another value than a plan has there
-    it is JSON, but not a plan: at byte 65 is another value than a plan has there
+    it is a state, not a plan: `terraform show -json PLAN` needs the name of a plan
+    it is JSON, but not a plan: at byte 19 is another value than a plan has there, or a repeated key
+    it is JSON, but not a plan: at byte 52 is another value than a plan has there, or a repeated key
+    it is JSON, but not a plan: at byte 54 is another value than a plan has there, or a repeated key
+    it is JSON, but not a plan: at byte 48 is another value than a plan has there, or a repeated key
+    it is JSON, but not a plan: at byte 65 is another value than a plan has there, or a repeated key
+    it is JSON, but not a plan: at byte 277 is another value than a plan has there, or a repeated key
+    it is JSON, but not a plan: at byte 80 is another value than a plan has there, or a repeated key
+    it is JSON, but not a plan: at byte 98 is another value than a plan has there, or a repeated key
+    it is JSON, but not a plan: at byte 65 is another value than a plan has there, or a repeated key
     its values are nested too deeply: more than 127 levels at byte 188
     its values are nested too deeply: more than 1000 levels at byte 1033
     its values are nested too deeply: more than 1000 levels at byte 5029
     a number has more than 512 characters, at byte 546
     it is not JSON: at byte 35 is something else
     ");
+}
+
+#[test]
+fn a_plan_that_is_only_a_part_says_so() {
+    let mut document = plan(&update(&json!({}), &json!({"a": 1})));
+    assert_eq!(listed(&document).get("errored"), None);
+    document["errored"] = true.into();
+    assert_eq!(listed(&document)["errored"], true);
 }
 
 #[test]

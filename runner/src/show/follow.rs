@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use datastore_api::client::FollowedLog;
+use datastore_api::client::{Followed, FollowedLog};
 use datastore_api::key::{AttemptFiles, Live};
 use datastore_api::{ClientError, chain};
+use reqwest::StatusCode;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::cli::{Environment, LogsArgs};
@@ -60,13 +61,22 @@ impl Reader<'_> {
         loop {
             let broken = match client.follow_log(run, files.attempt, self.offset).await {
                 Ok(Some(log)) => match self.read(log, screen, painter).await {
-                    Ok(()) => return Ok(()),
+                    Ok(true) => return Ok(()),
+                    Ok(false) => {
+                        answered = Instant::now();
+                        sleep(PAUSE).await;
+                        continue;
+                    }
                     Err(ShowError::Datastore(error)) => {
                         answered = Instant::now();
                         error
                     }
                     Err(error) => return Err(error),
                 },
+                Err(error) if error.status() == Some(StatusCode::RANGE_NOT_SATISFIABLE) => {
+                    self.replaced();
+                    return Ok(());
+                }
                 Ok(None) => {
                     self.check_comes().await?;
                     answered = Instant::now();
@@ -87,21 +97,26 @@ impl Reader<'_> {
         }
     }
 
-    /// Prints what comes over one connection. Returns when the log is complete.
+    /// Prints what comes over one connection. Returns whether the log has ended.
     async fn read(
         &mut self,
         mut log: FollowedLog,
         screen: &mut Screen,
         painter: &mut Painter,
-    ) -> Result<(), ShowError> {
+    ) -> Result<bool, ShowError> {
         loop {
             match timeout(SILENCE, log.next()).await {
-                Ok(Ok(Some(bytes))) => {
+                Ok(Ok(Followed::Bytes(bytes))) => {
                     self.offset += bytes.len() as u64;
                     self.set_lost(false);
                     screen.write(&painter.push(&bytes)).await?;
                 }
-                Ok(Ok(None)) => return Ok(()),
+                Ok(Ok(Followed::Complete)) => return Ok(true),
+                Ok(Ok(Followed::BrokenOff)) => return Ok(false),
+                Ok(Ok(Followed::Replaced)) => {
+                    self.replaced();
+                    return Ok(true);
+                }
                 Ok(Err(error)) => return Err(error.into()),
                 Err(_silent) => {
                     let files = self.files().await?;
@@ -109,6 +124,15 @@ impl Reader<'_> {
                 }
             }
         }
+    }
+
+    /// Says that another log is stored than what was printed.
+    fn replaced(&self) {
+        tracing::warn!(
+            "the stored log is another one than the text above, for example because secrets were masked: `runner logs {}` \
+             prints it",
+            self.target.run
+        );
     }
 
     /// Whether a log that does not exist yet may come.

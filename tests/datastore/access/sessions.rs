@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::access::authentication::{asked, guarded as with_accounts, token};
 use crate::access::browser::Browser;
-use crate::http::{RUN, put, stored};
+use crate::http::{RUN, put, request, send, stored};
 
 /// A token for team-a, and its rules with more in them.
 fn rules(more: &str) -> (String, String) {
@@ -218,6 +218,37 @@ async fn a_session_ends_when_its_token_is_removed_from_the_rules() {
     while browser.status(runs).await != 200 {
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }
+}
+
+#[tokio::test]
+async fn a_follower_of_a_log_ends_with_the_permission_of_its_caller() {
+    let (token, rules) = rules("");
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("tokens.yaml");
+    std::fs::write(&file, &rules).unwrap();
+    let datastore = over(&rules, SessionSettings::default(), &[&file]).await;
+    let log = format!("logs?{RUN}&attempt=0");
+    let appended = asked(&datastore, Method::POST, &format!("{log}&offset=0"), &token).await;
+    assert_eq!(appended.status, 200, "{}", appended.text());
+    let mut browser = Browser::of(&datastore);
+    browser.form("/sign-in", &sign_in_form(&token)).await;
+    let follow = format!("{log}&follow=true");
+    let events = |request: reqwest::RequestBuilder| request.header("accept", "text/event-stream");
+    let with_token = request(&datastore, Method::GET, &follow).header("authorization", &token);
+    let with_token = send(events(with_token));
+    let with_session = browser.request(Method::GET, &format!("/api/{follow}"));
+    let with_session = browser.send(events(with_session));
+    let removed = async {
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        std::fs::write(&file, "rules: []").unwrap();
+    };
+    // Without an end these would wait for ever.
+    let (with_token, with_session, ()) = tokio::join!(with_token, with_session, removed);
+    for answer in [with_token, with_session] {
+        assert_eq!(answer.status, 200);
+        assert!(answer.text().ends_with("data: shutdown\n\n"), "{}", answer.text());
+    }
+    assert_eq!(asked(&datastore, Method::GET, &follow, &token).await.status, 401);
 }
 
 #[tokio::test]

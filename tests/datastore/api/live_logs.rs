@@ -70,7 +70,8 @@ async fn appended_bytes_are_stored_once_and_become_the_log_when_it_is_complete()
         assert_eq!(lines(&datastore).await, "one\ntwo\nthree");
         assert_eq!(attempts(&datastore).await[0]["live"], json!(null));
         // A repetition still succeeds, and nothing else.
-        assert_eq!(outcome(&append(&datastore, 8, "three", "&complete=true").await), (200, 13));
+        let again = append(&datastore, 8, "three", "&complete=true").await;
+        assert_eq!((outcome(&again), again.header("repr-digest")), ((200, 13), Some(&*digest)));
         for (offset, text) in [(13, ""), (13, "x"), (8, "THREE")] {
             assert_eq!(appended(&datastore, offset, text).await, (409, 13), "{offset}: {text}");
         }

@@ -97,6 +97,26 @@ async fn log_of_a_run_is_followed_from_its_first_text_to_its_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn log_that_another_one_replaces_is_followed_to_that() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER);
+    let log = "api/logs?namespace=default&layer=x&run=a&attempt=0";
+    let client = reqwest::Client::new();
+    let send = async |method, rest: &str, body: &'static str| {
+        let url = datastore.url.join(&format!("{log}{rest}")).unwrap();
+        assert_eq!(client.request(method, url).body(body).send().await.unwrap().status(), 200);
+    };
+    send(reqwest::Method::POST, "&offset=0", "the password is hunter2\n").await;
+    let following = sandbox.start(Some(&datastore.url), FOLLOW);
+    eventually("the log shows it", || following.said("hunter2"));
+    send(reqwest::Method::PUT, "", "the password is ***\n").await;
+    let followed = following.wait();
+    assert_eq!(followed.code, 0, "{}", followed.stderr);
+    assert!(followed.stderr.contains("`runner logs default/x/a` prints it"), "{}", followed.stderr);
+    assert_eq!(followed.stdout, "the password is hunter2\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn datastore_without_appends_stores_the_whole_log_at_the_end() {
     let datastore = TestDatastore::memory().await;
     for status in [404, 405, 500, 0] {

@@ -1,8 +1,9 @@
 //! Live logs: appends, and a log that is read while it grows.
 
 use bytes::Bytes;
-use reqwest::header::{HeaderMap, HeaderName};
-use reqwest::{Method, Response, StatusCode};
+use http_body_util::BodyExt as _;
+use reqwest::header::{HeaderMap, HeaderName, TE};
+use reqwest::{Body, Method, StatusCode};
 
 use super::call::{Call, run_query};
 use super::error::{ClientError, transport};
@@ -14,6 +15,8 @@ use crate::key::{Attempt, RunKey};
 
 /// How many bytes of a log are stored.
 const UPLOAD_OFFSET: HeaderName = HeaderName::from_static("upload-offset");
+/// Why a followed log ends.
+const LOG_END: HeaderName = HeaderName::from_static("log-end");
 
 /// The answer to an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +31,20 @@ pub enum Appended {
 #[derive(Debug)]
 pub struct FollowedLog {
     call: String,
-    response: Response,
+    body: Body,
+}
+
+/// What comes of a followed log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Followed {
+    /// Its next bytes.
+    Bytes(Bytes),
+    /// Its end.
+    Complete,
+    /// Another log was stored in its place.
+    Replaced,
+    /// The datastore has ended the answer early, for example because it shuts down: follow the log again.
+    BrokenOff,
 }
 
 impl Client {
@@ -66,7 +82,9 @@ impl Client {
     ) -> Result<Option<FollowedLog>, ClientError> {
         let mut call = log_call(Method::GET, run, attempt, offset);
         call.query.push(("follow", "true".to_owned()));
-        match self.send(&call, self.request(&call)?, &Progress::default()).await {
+        // Without trailers, an early end is an error of the connection.
+        let request = self.request(&call)?.header(TE, "trailers");
+        match self.send(&call, request, &Progress::default()).await {
             Ok(response) => {
                 let call = self.name(&call);
                 let content = response.headers().get("content-type");
@@ -76,7 +94,7 @@ impl Client {
                     // An older datastore does not know the parameter.
                     return Err(ClientError::Unsupported { call });
                 }
-                Ok(Some(FollowedLog { call, response }))
+                Ok(Some(FollowedLog { call, body: response.into() }))
             }
             Err(error) if error.is_not_found(&call) => Ok(None),
             Err(error) => Err(error),
@@ -85,9 +103,22 @@ impl Client {
 }
 
 impl FollowedLog {
-    /// The next bytes, however long they take. `None` is the end of the log; an error is only one of the connection.
-    pub async fn next(&mut self) -> Result<Option<Bytes>, ClientError> {
-        self.response.chunk().await.map_err(|error| transport(self.call.clone(), error))
+    /// What comes next, however long it takes. An error is only one of the connection.
+    pub async fn next(&mut self) -> Result<Followed, ClientError> {
+        loop {
+            let Some(frame) = self.body.frame().await else { return Ok(Followed::Complete) };
+            let frame = frame.map_err(|error| transport(self.call.clone(), error))?;
+            match frame.into_data() {
+                Ok(bytes) if bytes.is_empty() => {}
+                Ok(bytes) => return Ok(Followed::Bytes(bytes)),
+                Err(frame) => match frame.trailers_ref().and_then(|all| all.get(LOG_END)) {
+                    Some(end) if end == "complete" => return Ok(Followed::Complete),
+                    Some(end) if end == "replaced" => return Ok(Followed::Replaced),
+                    Some(_) => return Ok(Followed::BrokenOff),
+                    None => {}
+                },
+            }
+        }
     }
 }
 

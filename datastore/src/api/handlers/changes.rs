@@ -105,7 +105,9 @@ fn examples() -> [serde_json::Value; 2] {
             "truncated": truncated,
         })
     };
-    [list(json!({"resources": 0, "attributes": 0})), list(none)]
+    let mut part = list(json!({"resources": 0, "attributes": 0}));
+    part["errored"] = true.into();
+    [part, list(none)]
 }
 
 impl FromParams for Get {

@@ -22,7 +22,7 @@ use crate::api::handlers::logs::events::is_incomplete;
 use crate::api::params::{FromParams, Params, Query};
 use crate::api::route::Route;
 use crate::api::transfer::{Compare, Upload, etag_matches, logged, record_read, tag};
-use crate::auth::{Access, Verb};
+use crate::auth::{Access, Authenticator, Verb};
 use crate::observe::context::RequestContext;
 use crate::store::{ByteStream, Key, Store, StoreError};
 use crate::transport::admission::Admission;
@@ -41,6 +41,7 @@ pub(crate) struct Put {
 }
 
 pub(crate) async fn get(
+    State(authenticator): State<Authenticator>,
     State(store): State<Store>,
     State(admission): State<Admission>,
     State(shutdown): State<CancellationToken>,
@@ -52,7 +53,7 @@ pub(crate) async fn get(
         let Some(offset) = follow else {
             return lines_of(&store, run, attempt, &context, &headers).await;
         };
-        let follow = follow::Follow { store, admission, shutdown, context };
+        let follow = follow::Follow { authenticator, store, admission, shutdown, context };
         follow.answer(run, attempt, offset, &headers).await
     };
     answer.await.map_err(Route::GetLogs.error())

@@ -20,11 +20,12 @@ use http_body::Frame;
 use http_body_util::StreamBody;
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::events::{Events, HEARTBEAT, START};
 use crate::api::error::{Cause, UPLOAD_OFFSET};
 use crate::api::transfer::record_read;
+use crate::auth::{Access, Authenticator, Verb};
 use crate::observe::context::RequestContext;
 use crate::store::{Follower, Key, Store, StoreError, Waited};
 use crate::transport::admission::{Admission, TakesMemory};
@@ -41,8 +42,12 @@ const IDLE: Duration = Duration::from_secs(15);
 /// After so many of these, plain text is ended: whether its reader is still there shows only when something is sent.
 const MAX_IDLE: u32 = 20;
 
+/// How often it is checked that a follower may still read the log.
+const CHECK: Duration = Duration::from_secs(5);
+
 /// What following needs.
 pub(super) struct Follow {
+    pub(super) authenticator: Authenticator,
     pub(super) store: Store,
     pub(super) admission: Admission,
     pub(super) shutdown: CancellationToken,
@@ -57,6 +62,10 @@ struct Text {
     reading: Option<Lease>,
     /// One permit: for the piece that is not written yet.
     turn: Arc<Semaphore>,
+    /// Cancelled when the process shuts down, or when the caller may no longer read the log.
+    stop: CancellationToken,
+    /// Ends the checks with the follower.
+    _stops: DropGuard,
 }
 
 /// What a follower gets.
@@ -72,6 +81,7 @@ enum Part {
 enum End {
     Complete,
     Replaced,
+    /// Also where the caller may no longer read the log: the next request says so.
     Shutdown,
 }
 
@@ -109,12 +119,13 @@ impl Follow {
             let key = Key::File(run, attempt, File::Log);
             return self.stored(&key, offset, events).await;
         };
-        if offset > follower.end() {
-            return Err(Cause::Range { size: follower.end() });
+        if offset > follower.size() {
+            return Err(Cause::Range { size: follower.size() });
         }
         self.context.set_resumed();
+        let stop = self.stopping(run, headers.clone());
         let has_trailers = text(TE).is_some_and(|te| te.contains("trailers"));
-        let parts = Text::of(self, follower).parts();
+        let parts = Text::of(self, follower, stop).parts();
         let body = if events {
             Body::from_stream(in_events(parts, offset))
         } else {
@@ -127,6 +138,25 @@ impl Follow {
             response.headers_mut().insert(TRAILER, trailers);
         }
         Ok(response)
+    }
+
+    /// What ends a follower early: the shutdown, or the end of its caller's permission.
+    fn stopping(&self, run: RunKey, headers: HeaderMap) -> CancellationToken {
+        let stop = self.shutdown.child_token();
+        let Self { authenticator, store, context, .. } = self;
+        let (authenticator, store, context) =
+            (authenticator.clone(), store.clone(), context.clone());
+        let stopped = stop.clone();
+        tokio::spawn(async move {
+            let access = Access::file(&run, &File::Log, Verb::Read);
+            while stopped.run_until_cancelled(sleep(CHECK)).await.is_some() {
+                if !authenticator.still_allows(&headers, &context, &store, access).await {
+                    tracing::info!(%run, "a follower may no longer read the log: its answer is broken off");
+                    stopped.cancel();
+                }
+            }
+        });
+        stop
     }
 
     /// Answers with the rest of a log that is complete.
@@ -165,8 +195,9 @@ fn head(body: Body, events: bool) -> Response {
 }
 
 impl Text {
-    fn of(follow: Follow, follower: Follower) -> Self {
-        Self { follow, follower, reading: None, turn: Arc::new(Semaphore::new(1)) }
+    fn of(follow: Follow, follower: Follower, stop: CancellationToken) -> Self {
+        let (turn, stops) = (Arc::new(Semaphore::new(1)), stop.clone().drop_guard());
+        Self { follow, follower, reading: None, turn, stop, _stops: stops }
     }
 
     /// Everything until the end.
@@ -180,10 +211,10 @@ impl Text {
     }
 
     async fn next(&mut self) -> Result<Part, BoxError> {
-        let shutdown = self.follow.shutdown.clone();
+        let stop = self.stop.clone();
         tokio::select! {
             biased;
-            () = shutdown.cancelled() => Ok(Part::End(End::Shutdown)),
+            () = stop.cancelled() => Ok(Part::End(End::Shutdown)),
             part = self.text_or_end() => part,
         }
     }

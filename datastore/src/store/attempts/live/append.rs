@@ -7,7 +7,7 @@ use bytes::Bytes;
 use datastore_api::{Attempt, File, RunKey, Sha256};
 use futures::{TryStreamExt as _, stream};
 
-use crate::store::attempts::live::logs::{FeedState, LiveLog, Tip};
+use crate::store::attempts::live::logs::{LiveLog, Tip};
 use crate::store::attempts::live::merge::{MANY, TOO_MANY};
 use crate::store::backend::metered::{in_time, put_timeout};
 use crate::store::error::{StoreError, backend_error};
@@ -39,7 +39,7 @@ pub struct Appended {
     /// How many bytes of the log are stored. For a repeated append it may be only those up to its end, if another replica has
     /// appended more.
     pub end: u64,
-    /// The digest of a log that is complete, if it was computed now.
+    /// The digest of a log that is complete, if it is known.
     pub sha256: Option<Sha256>,
 }
 
@@ -130,12 +130,13 @@ impl Store {
     ) -> Result<Tried, StoreError> {
         let Append { offset, bytes, complete } = append;
         let end = offset + bytes.len() as u64;
+        let mut sha256 = None;
         if tip.is_closed || *offset != tip.end {
             if tip.is_closed && !tip.is_stored {
                 // A completion was interrupted.
                 match self.finish_log(log, &mut tip).await {
                     Ok(_) => {}
-                    Err(StoreError::Exists) => return Ok(Tried::Raced),
+                    Err(StoreError::Exists | StoreError::Replaced) => return Ok(Tried::Raced),
                     Err(error) => return Err(error),
                 }
             }
@@ -144,6 +145,10 @@ impl Store {
                 && (!complete || end == tip.end);
             if !is_repeated || !self.has_bytes(log, append).await? {
                 return Ok(Tried::Refused(tip));
+            }
+            if *complete && tip.is_closed {
+                let stored = self.stat(&Key::File(log.run.clone(), log.attempt, File::Log)).await?;
+                sha256 = stored.meta.sha256;
             }
         } else if bytes.is_empty() {
             if !complete {
@@ -162,16 +167,15 @@ impl Store {
         } else if !self.put_piece(log, &mut tip, bytes).await? {
             return Ok(Tried::Raced);
         }
-        let mut sha256 = None;
         if *complete && !tip.is_closed {
             if !self.close_log(log, &tip).await? {
                 return Ok(Tried::Raced);
             }
             tip.is_closed = true;
-            log.finish(FeedState::Complete);
+            log.complete(tip.end);
             match self.finish_log(log, &mut tip).await {
                 Ok(digest) => sha256 = Some(digest),
-                Err(StoreError::Exists) => return Ok(Tried::Raced),
+                Err(StoreError::Exists | StoreError::Replaced) => return Ok(Tried::Raced),
                 Err(error) => return Err(error),
             }
         }
@@ -194,7 +198,7 @@ impl Store {
         if !self.create_piece(log, tip, bytes.clone()).await? {
             return Ok(false);
         }
-        log.publish(tip.end, bytes, &self.memory);
+        log.publish(tip.end, bytes, Some(&self.memory));
         tip.end += bytes.len() as u64;
         tip.objects += 1;
         tip.seen = tokio::time::Instant::now();

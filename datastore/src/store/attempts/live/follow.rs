@@ -1,7 +1,7 @@
 //! Follows a log that grows.
 //!
 //! Followers of a log share what this process knows of it. An append here tells them at once. For appends by other replicas,
-//! one task for each followed log asks the storage once a second for the piece that would come next, whose name is known. While
+//! one task for each followed log asks the storage about once a second for the piece that would come next, whose name is known. While
 //! a follower waits, it holds no bytes.
 
 use std::sync::Arc;
@@ -14,22 +14,26 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::store::attempts::live::append::MAX_APPEND;
-use crate::store::attempts::live::logs::{Feed, FeedState, LiveLog};
+use crate::store::attempts::live::logs::{Feed, FeedState, LiveLog, Tip};
 use crate::store::attempts::live::window::CHUNK;
 use crate::store::error::StoreError;
 use crate::store::handle::Store;
 use crate::store::key::{Key, LivePart};
 use crate::store::object::ByteStream;
 
-/// Between two requests to the storage for a followed log: for its next piece, and whether pieces were deleted. Then the next one
-/// may have been merged, or the log is complete.
-const POLL: Duration = Duration::from_millis(950);
+/// Between two requests to the storage for the next piece of a followed log.
+const POLL: Duration = Duration::from_millis(1200);
+/// With each so many-th of them it is asked whether pieces were deleted: then the next one may have been merged, or another log
+/// was stored.
+const POLLS: u32 = 4;
 
 /// A reader of a log that grows.
 pub(crate) struct Follower {
     store: Store,
     log: Arc<LiveLog>,
     feed: watch::Receiver<Feed>,
+    /// How many bytes the log had when it was asked for.
+    size: u64,
     at: u64,
     /// Bytes that are not kept in memory any more.
     behind: Option<ByteStream>,
@@ -61,8 +65,8 @@ impl Store {
         let log = self.live.log(run, attempt);
         let feed = log.feed.subscribe();
         let mut is_polled = log.is_polled.lock().await;
-        let state = log.feed.borrow().state;
-        if !*is_polled || state != FeedState::Open {
+        let Feed { end: mut size, state } = *log.feed.borrow();
+        if !*is_polled || state != FeedState::Open || at > size {
             let (tip, view) = self.load_tip(run, attempt).await?;
             if tip.is_stored {
                 return Ok(None);
@@ -70,26 +74,26 @@ impl Store {
             if view.is_empty() {
                 return Err(StoreError::NotFound);
             }
-            let state = if tip.is_closed { FeedState::Complete } else { FeedState::Open };
             if tip.is_closed {
                 self.finish_later(run, attempt);
             }
+            size = tip.end;
             if !*is_polled {
-                log.begin(tip.end, state);
+                log.begin();
                 *is_polled = true;
-                tokio::spawn(self.clone().poll(Arc::clone(&log), tip.deleted));
+                tokio::spawn(self.clone().poll(Arc::clone(&log), tip));
             }
         }
         drop(is_polled);
         let store = self.clone();
-        Ok(Some(Follower { store, log, feed, at, behind: None, rest: Bytes::new() }))
+        let (behind, rest) = (None, Bytes::new());
+        Ok(Some(Follower { store, log, feed, size, at, behind, rest }))
     }
 
-    /// Asks the storage for more of a log while anybody follows it.
-    async fn poll(self, log: Arc<LiveLog>, mut deleted: Bytes) {
-        let mut asks_for_piece = true;
-        loop {
-            sleep(POLL).await;
+    /// Asks the storage for more of a log while anybody follows it. First all of it is read once: its digest says whether what is
+    /// stored at the end is the log that followers have.
+    async fn poll(self, log: Arc<LiveLog>, mut known: Tip) {
+        for turn in 1_u32.. {
             {
                 let mut is_polled = log.is_polled.lock().await;
                 if !log.is_followed() {
@@ -98,21 +102,35 @@ impl Store {
                     return;
                 }
             }
-            if log.feed.borrow().state != FeedState::Open {
-                // Its followers are about to end.
-                continue;
-            }
-            let polled = if asks_for_piece {
-                self.poll_pieces(&log).await
-            } else {
-                self.poll_deleted(&log, &mut deleted).await
-            };
-            asks_for_piece = !asks_for_piece;
-            if let Err(error) = polled {
+            // Else its followers are about to end.
+            if log.feed.borrow().state == FeedState::Open
+                && let Err(error) = self.poll_once(&log, &mut known, turn % POLLS == 0).await
+            {
                 let (run, error) = (&log.run, chain(&error));
                 tracing::warn!(%run, attempt = log.attempt.0, error, "a followed log cannot be read");
             }
+            sleep(POLL).await;
         }
+    }
+
+    /// Tells followers of what there is. `known` is the end that was found last.
+    async fn poll_once(
+        &self,
+        log: &LiveLog,
+        known: &mut Tip,
+        lists: bool,
+    ) -> Result<(), StoreError> {
+        self.extend_feed(log, known.end).await?;
+        self.poll_pieces(log).await?;
+        if !lists || self.deleted(&log.run, log.attempt).await? == known.deleted {
+            return Ok(());
+        }
+        let (tip, _) = self.load_tip(&log.run, log.attempt).await?;
+        if tip.is_closed {
+            return self.settle_feed(log).await;
+        }
+        *known = tip;
+        self.extend_feed(log, known.end).await
     }
 
     /// Asks for the next pieces.
@@ -124,7 +142,7 @@ impl Store {
                 Ok((meta, _)) if meta.size == 0 => return self.settle_feed(log).await,
                 Ok((_, bytes)) => {
                     let bytes = Bytes::from(bytes.try_collect::<Vec<_>>().await?.concat());
-                    log.publish(at, &bytes, &self.memory);
+                    log.publish(at, &bytes, Some(&self.memory));
                 }
                 Err(StoreError::NotFound) => return Ok(()),
                 Err(error) => return Err(error),
@@ -132,29 +150,19 @@ impl Store {
         }
     }
 
-    /// Lists the log again if pieces were deleted.
-    async fn poll_deleted(&self, log: &LiveLog, known: &mut Bytes) -> Result<(), StoreError> {
-        if self.deleted(&log.run, log.attempt).await? == *known {
+    /// Tells followers of the bytes up to `end`, which are read once for all of them.
+    async fn extend_feed(&self, log: &LiveLog, end: u64) -> Result<(), StoreError> {
+        let mut at = log.feed.borrow().end;
+        if at >= end {
             return Ok(());
         }
-        let (tip, _) = self.load_tip(&log.run, log.attempt).await?;
-        if tip.is_closed {
-            return self.settle_feed(log).await;
+        let mut bytes = self.read_log(&log.run, log.attempt, at..end);
+        // Those that were there before anybody followed the log are read by each follower.
+        let memory = (at > 0 && end - at <= MAX_APPEND as u64).then_some(&self.memory);
+        while let Some(piece) = bytes.try_next().await? {
+            log.publish(at, &piece, memory);
+            at += piece.len() as u64;
         }
-        self.extend_feed(log, tip.end).await?;
-        *known = tip.deleted;
-        Ok(())
-    }
-
-    /// Tells followers of bytes up to `end`. A few are read once for all of them.
-    async fn extend_feed(&self, log: &LiveLog, end: u64) -> Result<(), StoreError> {
-        let at = log.feed.borrow().end;
-        if at < end && end - at <= MAX_APPEND as u64 {
-            let bytes = self.read_log(&log.run, log.attempt, at..end);
-            let bytes = bytes.try_collect::<Vec<_>>().await?.concat();
-            log.publish(at, &bytes.into(), &self.memory);
-        }
-        log.publish_end(end);
         Ok(())
     }
 
@@ -164,40 +172,42 @@ impl Store {
         if !log.is_followed() {
             return Ok(());
         }
-        let Feed { end, .. } = *log.feed.borrow();
         let key = Key::File(log.run.clone(), log.attempt, File::Log);
-        let size = match self.stat(&key).await {
-            Ok(found) => found.meta.size,
+        let found = match self.stat(&key).await {
             // The pieces are being merged.
             Err(StoreError::NotFound) => {
                 let (tip, _) = self.load_tip(&log.run, log.attempt).await?;
                 self.extend_feed(log, tip.end).await?;
                 if tip.is_closed {
-                    log.finish(FeedState::Complete);
+                    log.complete(tip.end);
                 }
                 return Ok(());
             }
+            found => found?.meta,
+        };
+        let (end, digest) = log.recent(|recent| (recent.end, recent.digest.clone().finish()));
+        let stored = match found.sha256.filter(|_| found.size == end) {
+            Some(sha256) => Ok(sha256),
+            None => self.digest_of_stored(&log.run, log.attempt, 0..end).await,
+        };
+        match stored {
+            Ok(stored) if stored == digest => {}
+            Ok(_) | Err(StoreError::Replaced) => {
+                log.finish(FeedState::Replaced);
+                return Ok(());
+            }
             Err(error) => return Err(error),
-        };
-        let (since, digest) = log.recent(|recent| (recent.since, recent.digest.clone()));
-        let stored = match self.digest_of_stored(&log.run, log.attempt, since..end).await {
-            Err(StoreError::Replaced) => None,
-            stored => Some(stored?),
-        };
-        if stored != Some(digest.finish()) || size < end {
-            log.finish(FeedState::Replaced);
-            return Ok(());
         }
-        self.extend_feed(log, size).await?;
-        log.finish(FeedState::Complete);
+        self.extend_feed(log, found.size).await?;
+        log.complete(found.size);
         Ok(())
     }
 }
 
 impl Follower {
-    /// How many bytes can be read now.
-    pub(crate) fn end(&self) -> u64 {
-        self.feed.borrow().end
+    /// How many bytes the log had when it was asked for.
+    pub(crate) fn size(&self) -> u64 {
+        self.size
     }
 
     /// Waits for more.
@@ -210,7 +220,7 @@ impl Follower {
             if state == FeedState::Replaced {
                 return Waited::Replaced;
             }
-            if self.at < end {
+            if self.at < end.max(self.size) {
                 let is_kept = self.log.recent(|recent| recent.window.has(self.at));
                 return if is_kept { Waited::Recent } else { Waited::Behind };
             }
@@ -239,7 +249,7 @@ impl Follower {
                 }
                 continue;
             }
-            let end = self.end();
+            let end = self.feed.borrow().end.max(self.size);
             if self.at >= end {
                 return Ok(Bytes::new());
             }

@@ -35,7 +35,7 @@ pub(super) struct LiveLog {
     pub(super) is_polled: tokio::sync::Mutex<bool>,
     /// Whether a task merges its pieces.
     pub(super) is_merging: AtomicBool,
-    /// The newest bytes, and their digest.
+    /// The newest bytes, and the digest of all.
     pub(super) recent: Mutex<Recent>,
 }
 
@@ -79,9 +79,9 @@ pub(super) enum FeedState {
 #[derive(Default)]
 pub(super) struct Recent {
     pub(super) window: Window,
-    /// The offset from which `digest` is computed.
-    pub(super) since: u64,
-    /// The digest of the bytes that followers were told of.
+    /// How many bytes followers were told of.
+    pub(super) end: u64,
+    /// The digest of these.
     pub(super) digest: Hasher,
 }
 
@@ -120,14 +120,14 @@ impl LiveLog {
         with(&mut self.recent.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Begins to tell followers of a log: it has this many bytes now.
-    pub(super) fn begin(&self, end: u64, state: FeedState) {
-        self.recent(|recent| *recent = Recent { since: end, ..Recent::default() });
-        self.feed.send_replace(Feed { end, state });
+    /// Begins to tell followers of a log, from its first byte on.
+    pub(super) fn begin(&self) {
+        self.recent(|recent| *recent = Recent::default());
+        self.feed.send_replace(Feed::default());
     }
 
-    /// Tells followers of bytes that are stored. They are kept for a while if memory is free.
-    pub(super) fn publish(&self, start: u64, bytes: &Bytes, memory: &Memory) {
+    /// Tells followers of bytes that are stored. With `memory` they are kept for a while, if some is free.
+    pub(super) fn publish(&self, start: u64, bytes: &Bytes, memory: Option<&Memory>) {
         if !self.is_followed() || bytes.is_empty() {
             return;
         }
@@ -135,26 +135,23 @@ impl LiveLog {
             if feed.end != start || feed.state != FeedState::Open {
                 return false;
             }
+            feed.end = start + bytes.len() as u64;
             self.recent(|recent| {
                 recent.digest.update(bytes);
-                recent.window.add(start, bytes, memory);
+                recent.end = feed.end;
+                if let Some(memory) = memory {
+                    recent.window.add(start, bytes, memory);
+                }
             });
-            feed.end = start + bytes.len() as u64;
             true
         });
     }
 
-    /// Tells followers of bytes that each of them reads by itself.
-    pub(super) fn publish_end(&self, end: u64) {
-        self.feed.send_if_modified(|feed| {
-            if feed.end >= end || feed.state != FeedState::Open {
-                return false;
-            }
-            // The digest has a gap from here on.
-            self.recent(|recent| *recent = Recent { since: end, ..Recent::default() });
-            feed.end = end;
-            true
-        });
+    /// Tells followers that the log has ended with this many bytes, if they were told of all of them.
+    pub(super) fn complete(&self, end: u64) {
+        if self.feed.borrow().end == end {
+            self.finish(FeedState::Complete);
+        }
     }
 
     /// Tells followers that nothing will follow.

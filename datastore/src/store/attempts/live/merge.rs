@@ -49,7 +49,7 @@ pub fn live_attempt(path: &str) -> Option<(RunKey, Attempt)> {
 
 impl Store {
     /// Stores a closed log as `run.log`, and deletes its pieces. Fails with [`StoreError::Exists`] if another log was stored in
-    /// its place.
+    /// its place, or [`StoreError::Replaced`] if that happens now.
     pub(super) async fn finish_log(
         &self,
         log: &LiveLog,
@@ -141,7 +141,10 @@ impl Store {
         let conditions = PutConditions { create: true, ..PutConditions::default() };
         match self.put(key, conditions, bytes.map_err(Into::into)).await {
             // The body is not a caller's, but read from the storage.
-            Err(StoreError::Upload(error)) => Err(backend_error(error)),
+            Err(StoreError::Upload(error)) => match error.downcast_ref() {
+                Some(StoreError::Replaced) => Err(StoreError::Replaced),
+                _ => Err(backend_error(error)),
+            },
             put => put,
         }
     }

@@ -323,9 +323,11 @@ async fn followers_get_the_rest_of_a_log_that_is_put_unless_it_is_another_one() 
         (&b"0123 and the rest"[..], (b" and the rest".to_vec(), Waited::Complete)),
         (b"0123", (Vec::new(), Waited::Complete)),
         (b"another log", (Vec::new(), Waited::Replaced)),
+        (b"0x23", (Vec::new(), Waited::Replaced)),
         (b"01", (Vec::new(), Waited::Replaced)),
     ] {
-        for number in 0..2 {
+        // In each replica, of a follower that comes before or after the second append.
+        for (number, is_early) in [(0, true), (1, true), (0, false), (1, false)] {
             let stores = replicas(Arc::new(AtomicI64::new(-1)));
             let add = |offset, bytes: &'static [u8]| Append {
                 offset,
@@ -333,8 +335,13 @@ async fn followers_get_the_rest_of_a_log_that_is_put_unless_it_is_another_one() 
                 complete: false,
             };
             append(&stores[0], &add(0, b"01")).await.unwrap();
+            if !is_early {
+                append(&stores[0], &add(2, b"23")).await.unwrap();
+            }
             let mut follower = stores[number].follow(&run(), ATTEMPT, 0).await.unwrap().unwrap();
-            append(&stores[0], &add(2, b"23")).await.unwrap();
+            if is_early {
+                append(&stores[0], &add(2, b"23")).await.unwrap();
+            }
             let mut text = Vec::new();
             while text.len() < 4 {
                 follower.wait().await;
