@@ -34,9 +34,20 @@ export function change(module, type, name, index, actions, before, after, more =
     };
 }
 
+/** JSON in which "@1.50@" is the number 1.50: one that JavaScript would write in another way. */
+export function json(value) {
+    return JSON.stringify(value).replace(/"@([\d.e+-]+)@"/g, "$1");
+}
+
 function document(resource_changes, more = {}) {
     return { format_version: "1.2", terraform_version: "1.11.4", resource_changes, output_changes: {}, ...more };
 }
+
+/** Values that look the same, or are the same once JavaScript has read them. */
+const NUMBERS = {
+    before: { serial: "@9007199254740992@", ratio: "@1.50@", list: [1, "@9007199254740992@"], name: "caf\u00e9 am Eck", note: "one\ncaf\u00e9\nthree" },
+    after: { serial: "@9007199254740993@", ratio: "@2.50@", list: [1, "@9007199254740993@"], name: "cafe\u0301 am Eck", note: "one\ncafe\u0301\nthree" },
+};
 
 /** The kinds of changes that a plan can have, a few of each. */
 export function variedPlan() {
@@ -58,6 +69,7 @@ export function variedPlan() {
             change(network, "aws_subnet", "private", "b", ["create"], null, { cidr_block: "10.0.2.0/24", map_public_ip_on_launch: false, tags: { Name: "private-b" } }, { after_unknown: { id: true, arn: true } }),
             change(`${network}.module.gateway`, "aws_nat_gateway", "this", null, ["update"], { connectivity_type: "public", tags: {} }, { connectivity_type: "public", tags: { Name: "nat" } }),
             change("", "aws_security_group", "old", null, ["delete"], { name: "old" }, null, { deposed: "byebye01" }),
+            change("", "example_thing", "odd", null, ["explode"], NUMBERS.before, NUMBERS.after),
         ],
         {
             resource_drift: [change("", "aws_instance", "web", 0, ["update"], { ...instance, tags: { Name: "web" } }, { ...instance, tags: { Name: "web", Team: "shop" } })],
@@ -140,7 +152,7 @@ export function prettyPlan(plan) {
     for (const { address, type, name, change } of plan.resource_changes.slice(0, 5000)) {
         const sign = { create: "+", update: "~", delete: "-" }[change.actions.length > 1 ? "" : change.actions[0]] ?? "-/+";
         lines.push(`  # ${address} will change: ${change.actions.join(" and ")}`, `${sign.padStart(3)} resource "${type}" "${name}" {`);
-        for (const [key, value] of Object.entries(change.after ?? change.before ?? {})) lines.push(`      ${sign} ${key} = ${JSON.stringify(value)}`);
+        for (const [key, value] of Object.entries(change.after ?? change.before ?? {})) lines.push(`      ${sign} ${key} = ${json(value)}`);
         lines.push("    }", "");
     }
     return lines.join("\n");

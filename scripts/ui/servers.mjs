@@ -85,7 +85,7 @@ export class Datastore {
         const key = { namespace, layer, run, attempt: 0 };
         if (plan) {
             await this.put("plans", { ...key, format: "pretty" }, data.prettyPlan(plan));
-            await this.put("plans", { ...key, format: "json" }, JSON.stringify(plan));
+            await this.put("plans", { ...key, format: "json" }, data.json(plan));
         }
         if (log) await this.put("logs", key, log);
         if (report) await this.put("artifacts", { ...key, name: "run.json" }, JSON.stringify(report));

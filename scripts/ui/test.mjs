@@ -1,5 +1,5 @@
-// test.mjs BIN: looks at the page of a real datastore in Chromium, with the programs in the directory BIN. Screenshots are stored in
-// target/e2e/ui. scripts/e2e ui starts it.
+// test.mjs BIN [NAME]: looks at the page of a real datastore in Chromium, with the programs in the directory BIN. Screenshots are stored
+// in target/e2e/ui. With NAME, only the checks whose name has it. scripts/e2e ui starts it.
 
 import assert from "node:assert/strict";
 import { mkdirSync, readFileSync } from "node:fs";
@@ -47,6 +47,7 @@ const run = (layer, more = "") => `/?namespace=team-a&layer=${layer}&run=${layer
 
 /** One part of the test. */
 async function check(name, part) {
+    if (!name.includes(process.argv[3] ?? "")) return;
     const start = Date.now();
     await part();
     for (const context of browser.contexts()) {
@@ -130,6 +131,30 @@ await check("a plan: causes, moves, imports, diffs, sensitive and unknown values
     assert.match(page_text, /\(sensitive value\)/);
     assert.ok(!/"old"|"new"|"secret"/.test(await item("aws_db_instance.main").textContent()));
     for (const title of ["Outputs", "Checks", "Changed outside of the code", "https://example.com answers 503"]) assert.ok(page_text.includes(title), title);
+    const odd = await item("example_thing.odd").textContent();
+    for (const part of ["serial9007199254740992 becomes 9007199254740993", "ratio1.50 becomes 2.50", "?", "explode"]) assert.ok(odd.replaceAll(" → ", "").includes(part), `${part} in ${odd}`);
+    assert.ok(!odd.includes("no change"), odd);
+    assert.match((await texts(page, ".kinds .kind")).at(-1), /^\? 1 explode$/);
+    assert.equal(await page.locator(".warning").count(), 0);
+});
+
+await check("a plan that is incomplete, or is not shown as a whole", async () => {
+    const page = await open("/");
+    const warnings = async (more) => {
+        await page.route("**/api/changes?*", async (route) => {
+            const response = await route.fetch();
+            await route.fulfill({ response, json: { ...(await response.json()), ...more } });
+        });
+        await page.goto(`${datastore.url}${run("shop")}`);
+        await page.locator(".item").first().waitFor();
+        return texts(page, ".warning");
+    };
+    assert.deepEqual(await warnings({ errored: true, truncated: { resources: 0, attributes: 1 } }), [
+        "Planning failed: this is only a part of the plan.",
+        "1 attribute is left out here. The plan text has all of them.",
+    ]);
+    assert.deepEqual(await warnings({ truncated: { resources: 1000, attributes: 2 } }), ["1,000 resources and 2 attributes are left out here. The plan text has all of them."]);
+    assert.deepEqual(await warnings({ errored: false, truncated: { resources: 0, attributes: 0 } }), []);
 });
 
 await check("5,000 changes: filter, expand, links, keys", async () => {

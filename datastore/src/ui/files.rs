@@ -22,7 +22,7 @@ macro_rules! files {
 pub(super) const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// All of them.
-pub(super) static FILES: [File; 17] = files! {
+pub(super) static FILES: [File; 18] = files! {
     "app.js": SCRIPT,
     "ansi.js": SCRIPT,
     "api.js": SCRIPT,
@@ -38,6 +38,7 @@ pub(super) static FILES: [File; 17] = files! {
     "run.js": SCRIPT,
     "text.js": SCRIPT,
     "theme.js": SCRIPT,
+    "values.js": SCRIPT,
     "page.css": "text/css; charset=utf-8",
     "icon.svg": "image/svg+xml",
 };

@@ -83,22 +83,52 @@ function reason(body, status) {
 /**
  * @param {string} route
  * @param {Query} query
+ * @param {(text: string) => any} [parse]
  * @returns {Promise<any>}
  */
-export async function json(route, query) {
+export async function json(route, query, parse = JSON.parse) {
     const response = await get(api(route, query));
-    return response.json();
+    return parse(await response.text());
 }
 
 /**
- * The same; `null` where there is no such object.
+ * JSON whose numbers keep their text: `JSON.stringify` writes 9007199254740993 and 1.50 as they came. Browsers that do not tell the
+ * text of a number round it.
+ * @param {string} text
+ * @returns {any}
+ */
+export function exactly(text) {
+    const { rawJSON } = /** @type {{rawJSON?: (text: string) => object}} */ (JSON);
+    const keep = (/** @type {string} */ _, /** @type {unknown} */ value, /** @type {{source?: string}} */ context = {}) => {
+        const { source } = context;
+        return rawJSON && typeof value === "number" && source !== undefined && source !== String(value) ? rawJSON(source) : value;
+    };
+    return hasOtherNumbers(text) ? JSON.parse(text, keep) : JSON.parse(text);
+}
+
+/**
+ * Whether a number may have another text once it is parsed. Most texts have none, and are read faster.
+ * @param {string} text
+ */
+function hasOtherNumbers(text) {
+    for (const [, number] of text.matchAll(/[:[,]\s*(-?\d[\d.eE+-]*)(?=\s*[,}\]])/g)) {
+        if (String(Number(number)) !== number) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/**
+ * The same as `json`; `null` where there is no such object.
  * @param {string} route
  * @param {Query} query
+ * @param {(text: string) => any} [parse]
  * @returns {Promise<any>}
  */
-export async function jsonIfAny(route, query) {
+export async function jsonIfAny(route, query, parse) {
     try {
-        return await json(route, query);
+        return await json(route, query, parse);
     } catch (error) {
         if (error instanceof Refusal && error.status === 404) {
             return null;

@@ -10,12 +10,12 @@
  *   too_large?: boolean}} Output
  * @typedef {{address: string, status: string, problems: string[]}} Check
  * @typedef {{version: number, counts: Record<string, number>, resources: Resource[], drift: Resource[], outputs: Output[],
- *   checks: Check[], truncated: {resources: number, attributes: number} | null}} Changes
+ *   checks: Check[], errored?: boolean, truncated: {resources: number, attributes: number} | null}} Changes
  */
 
 /**
- * What happens to a resource: the most dangerous first.
- * @typedef {"delete" | "replace" | "update" | "create" | "forget" | "read" | "move" | "import" | "none"} Kind
+ * What happens to a resource: the most dangerous first. `other` is an action that the page does not know, `none` is no change.
+ * @typedef {"delete" | "replace" | "update" | "create" | "forget" | "read" | "move" | "import" | "other" | "none"} Kind
  */
 
 /** @type {{kind: Kind, sign: string, word: string}[]} */
@@ -28,7 +28,11 @@ export const KINDS = [
     { kind: "read", sign: "‹", word: "read" },
     { kind: "move", sign: "→", word: "move" },
     { kind: "import", sign: "↓", word: "import" },
+    { kind: "other", sign: "?", word: "other action" },
 ];
+
+/** The kinds that a plan names as actions. @type {Kind[]} */
+const ACTIONS = ["delete", "update", "create", "forget", "read"];
 
 /**
  * One change of a list, and what is known of it beforehand.
@@ -49,12 +53,20 @@ export const KINDS = [
  * @param {string[]} actions
  * @returns {Kind}
  */
-function action(actions) {
-    if (actions.length > 1) {
+export function action(actions) {
+    if (actions.length === 2 && actions.includes("create") && (actions.includes("delete") || actions.includes("forget"))) {
         return "replace";
     }
-    const kind = KINDS.find(({ kind }) => kind === actions[0]);
-    return kind?.kind ?? "none";
+    const [only] = actions.length === 1 ? actions : [];
+    return only === "no-op" ? "none" : (ACTIONS.find((kind) => kind === only) ?? "other");
+}
+
+/**
+ * The name of an action that the page does not know.
+ * @param {string[]} actions
+ */
+export function actionName(actions) {
+    return actions.join(" and ") || "no action named";
 }
 
 /**
@@ -175,6 +187,17 @@ export class Tree {
             }
         }
         return counts;
+    }
+
+    /**
+     * What a kind is called: an action that the page does not know has its own name.
+     * @param {Kind} kind
+     */
+    wordOf(kind) {
+        const others = kind === "other" ? [...this.resources, ...this.drift].filter((change) => change.kind === "other") : [];
+        const names = new Set(others.map(({ resource }) => actionName(resource.actions)));
+        const [name] = names.size === 1 ? names : [];
+        return name ?? KINDS.find((other) => other.kind === kind)?.word ?? "no change";
     }
 
     /**

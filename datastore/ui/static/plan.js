@@ -1,23 +1,18 @@
 // The plan of a run: its changes as a list that is folded and filtered.
 
-import { KINDS, REASONS, Tree, importedId } from "./changes.js";
+import { KINDS, REASONS, Tree, action, actionName, importedId } from "./changes.js";
 import { Chunks } from "./chunks.js";
-import { indented, lineDiff, middle } from "./diff.js";
 import { announce, badge, delayed, fill, foreign, h, isTyping } from "./dom.js";
 import { count, counted, visible, visibleText } from "./text.js";
+import { attributes, pathText } from "./values.js";
 
 /**
- * @typedef {import("./changes.js").Attribute} Attribute
  * @typedef {import("./changes.js").Change} Change
  * @typedef {import("./changes.js").Kind} Kind
  * @typedef {import("./changes.js").Row} Row
  * @typedef {import("./dom.js").Child} Child
  */
 
-// Attributes beyond these are shown on request.
-const MAX_ATTRIBUTES = 100;
-// Longer values have a box of their own.
-const MAX_INLINE = 600;
 const TOO_LARGE = "The values are too large to be shown here. The text of the plan has them.";
 
 /** The changes of a plan on the page. */
@@ -41,7 +36,7 @@ export class PlanView {
         this.element = h(
             "div",
             { class: "plan" },
-            this.#truncated(),
+            this.#warnings(),
             h("div", { class: "toolbar" }, this.input, h("div", { class: "buttons" }, this.#buttons(), this.result), this.kinds),
             this.list.element,
         );
@@ -93,7 +88,7 @@ export class PlanView {
 
     #kindButtons() {
         const counts = this.tree.counts();
-        const buttons = KINDS.filter(({ kind }) => counts.has(kind)).map(({ kind, sign, word }) => {
+        const buttons = KINDS.filter(({ kind }) => counts.has(kind)).map(({ kind, sign }) => {
             const toggle = () => {
                 if (!this.tree.kinds.delete(kind)) {
                     this.tree.kinds.add(kind);
@@ -106,7 +101,8 @@ export class PlanView {
                 "button",
                 { type: "button", class: `kind ${kind}`, "aria-pressed": isPressed, click: toggle },
                 h("span", { class: "sign", "aria-hidden": "true" }, sign),
-                ` ${count(counts.get(kind) ?? 0)} ${word}`,
+                ` ${count(counts.get(kind) ?? 0)} `,
+                foreign(shortened(this.tree.wordOf(kind))),
             );
             return button;
         });
@@ -128,16 +124,16 @@ export class PlanView {
         ];
     }
 
-    #truncated() {
-        const { truncated } = this.tree.changes;
-        return (
-            truncated &&
-            h(
-                "p",
-                { class: "warning" },
-                `The plan is too large to be shown as a whole: ${counted(truncated.resources, "resource")} and ${counted(truncated.attributes, "attribute")} are left out. The text has all of them.`,
-            )
-        );
+    /** What of the plan is not here. */
+    #warnings() {
+        const { errored, truncated } = this.tree.changes;
+        const { resources = 0, attributes = 0 } = truncated ?? {};
+        const left = [resources > 0 && counted(resources, "resource"), attributes > 0 && counted(attributes, "attribute")].filter(Boolean);
+        const verb = resources + attributes === 1 ? "is" : "are";
+        return [
+            errored && h("p", { class: "warning" }, "Planning failed: this is only a part of the plan."),
+            left.length > 0 && h("p", { class: "warning" }, `${left.join(" and ")} ${verb} left out here. The plan text has all of them.`),
+        ];
     }
 
     /**
@@ -185,7 +181,7 @@ export class PlanView {
             case "module":
                 return this.#heading(row.level, row, row.depth, row.title, signs(row.counts));
             case "group":
-                return this.#heading(row.level, row, row.depth, wordOf(row.kind), h("span", { class: "faint" }, ` ${count(row.count)}`));
+                return this.#heading(row.level, row, row.depth, shortened(this.tree.wordOf(row.kind)), h("span", { class: "faint" }, ` ${count(row.count)}`));
             case "change":
                 return this.#change(row.change, row.depth);
             case "output":
@@ -230,6 +226,7 @@ export class PlanView {
         const { resource } = change;
         const causes = resource.attributes.filter(({ replaces }) => replaces);
         const badges = [
+            change.kind === "other" && badge(actionName(resource.actions), "other"),
             change.kind === "replace" && causes.length > 0 && badge(`because of ${causes.map(({ path }) => pathText(path)).slice(0, 3).join(", ")}`, "replace"),
             resource.reason === "replace_because_tainted" && badge("tainted", "replace"),
             resource.previous_address && badge("moved", "move", `from ${resource.previous_address}`),
@@ -245,9 +242,10 @@ export class PlanView {
      * @param {import("./changes.js").Output} output
      */
     #output(id, output) {
-        const kind = output.actions.length === 1 && KINDS.find(({ kind }) => kind === output.actions[0])?.kind;
+        const kind = action(output.actions);
         const attribute = { ...output, path: [] };
-        return this.#item(id, kind || "update", output.name, id, 0, [], () => [output.too_large ? h("p", { class: "cut" }, TOO_LARGE) : attributes([attribute])]);
+        const badges = [kind === "other" && badge(actionName(output.actions), "other")];
+        return this.#item(id, kind, output.name, id, 0, badges, () => [output.too_large ? h("p", { class: "cut" }, TOO_LARGE) : attributes([attribute])]);
     }
 
     /**
@@ -284,7 +282,7 @@ export class PlanView {
             "button",
             { type: "button", class: "title", "data-row": true, title: visibleText(name), click: toggle },
             h("span", { class: "sign", "aria-hidden": "true" }, sign),
-            h("span", { class: "unseen" }, `${wordOf(kind)} `),
+            h("span", { class: "unseen" }, visible(`${shortened(this.tree.wordOf(kind))} `)),
             h("span", { class: "what" }, foreign(title, "address"), badges),
         );
         const link = h(
@@ -311,9 +309,9 @@ function idOf(row) {
     return row.type === "change" ? row.change.id : "id" in row ? row.id : null;
 }
 
-/** @param {Kind} kind */
-function wordOf(kind) {
-    return KINDS.find((other) => other.kind === kind)?.word ?? "no change";
+/** @param {string} text */
+function shortened(text) {
+    return text.length > 40 ? `${text.slice(0, 40)}…` : text;
 }
 
 /** @param {Map<Kind, number>} counts */
@@ -342,131 +340,4 @@ function details(change) {
     const isGone = change.kind === "delete" || change.kind === "forget";
     const all = change.resource.attributes.map((attribute) => (isGone ? { ...attribute, after: undefined, isGone } : attribute));
     return [facts.length > 0 && h("dl", { class: "facts" }, facts), too_large ? h("p", { class: "cut" }, TOO_LARGE) : attributes(all)];
-}
-
-/**
- * An attribute, and whether its object goes with it.
- * @typedef {Attribute & {isGone?: boolean}} ShownAttribute
- */
-
-/**
- * @param {ShownAttribute[]} all
- * @returns {HTMLElement}
- */
-function attributes(all) {
-    if (all.length === 0) {
-        return h("p", { class: "faint" }, "No attribute changes.");
-    }
-    const table = h("div", { class: "attributes" }, all.slice(0, MAX_ATTRIBUTES).map(attribute));
-    if (all.length > MAX_ATTRIBUTES) {
-        const more = h(
-            "button",
-            { type: "button", class: "quiet", click: () => more.replaceWith(...all.slice(MAX_ATTRIBUTES).map(attribute)) },
-            `Show ${counted(all.length - MAX_ATTRIBUTES, "more attribute")}`,
-        );
-        table.append(more);
-    }
-    return table;
-}
-
-/** @param {ShownAttribute} attribute */
-function attribute(attribute) {
-    const name = pathText(attribute.path);
-    return h(
-        "div",
-        { class: "attribute" },
-        name !== "" && h("div", { class: "path" }, foreign(name), attribute.replaces && badge("forces replacement", "replace")),
-        h("div", { class: "value" }, values(attribute)),
-    );
-}
-
-/**
- * A path as the language writes it: `tags["a b"]`, `rule[0].port`.
- * @param {(string | number)[]} path
- */
-export function pathText(path) {
-    return path
-        .map((step, at) => {
-            if (typeof step === "number") {
-                return `[${step}]`;
-            }
-            return /^[\p{L}_][\p{L}\p{N}_-]*$/u.test(step) ? `${at > 0 ? "." : ""}${step}` : `[${JSON.stringify(step)}]`;
-        })
-        .join("");
-}
-
-/** A value as text. @typedef {{text: string, isLong: boolean, isString: boolean}} Shown */
-
-/**
- * @param {unknown} value
- * @returns {Shown}
- */
-function shown(value) {
-    if (typeof value !== "string") {
-        const text = JSON.stringify(value, null, 2) ?? "null";
-        return { text, isLong: text.includes("\n"), isString: false };
-    }
-    const json = indented(value);
-    return { text: json ?? value, isLong: json !== null || value.includes("\n"), isString: json === null };
-}
-
-/**
- * Before and after of an attribute.
- * @param {ShownAttribute} attribute
- * @returns {Child[]}
- */
-function values(attribute) {
-    if (attribute.sensitive) {
-        return [h("span", { class: "faint" }, "(sensitive value)")];
-    }
-    const has = (/** @type {unknown} */ value) => value !== undefined && value !== null;
-    const [before, after] = [shown(attribute.before), shown(attribute.after)];
-    const cut = [
-        cutNote(attribute.before, attribute.before_length, "before"),
-        cutNote(attribute.after, attribute.after_length, "after"),
-    ];
-    const unknown = attribute.unknown && h("span", { class: "faint" }, has(attribute.after) ? " (in part known after apply)" : "(known after apply)");
-    if (has(attribute.before) && has(attribute.after) && (before.isLong || after.isLong)) {
-        const isSame = before.text === after.text && "Only white space of the JSON changes.";
-        return [lineDiff(before.text, after.text), isSame && h("p", { class: "faint" }, isSame), unknown, cut];
-    }
-    const arrow = h("span", { class: "arrow" }, h("span", { "aria-hidden": "true" }, " → "), h("span", { class: "unseen" }, " becomes "));
-    const inPair = has(attribute.before) && has(attribute.after) && before.isString && after.isString;
-    const parts = inPair ? middle(before.text, after.text) : null;
-    const old = has(attribute.before) && value(before, "removed", parts?.before);
-    const fresh = has(attribute.after)
-        ? [value(after, "added", parts?.after), unknown]
-        : unknown || (has(attribute.before) && !attribute.isGone && h("span", { class: "faint" }, "null"));
-    return [old, old && fresh && arrow, fresh || (!old && "null"), cut];
-}
-
-/**
- * @param {Shown} shown
- * @param {string} name
- * @param {{start: string, middle: string, end: string}} [parts]
- */
-function value(shown, name, parts) {
-    if (shown.isLong || shown.text.length > MAX_INLINE) {
-        // It scrolls, so keys must reach it.
-        return h("pre", { class: `text ${name}`, tabindex: 0 }, foreign(shown.text));
-    }
-    const quote = shown.isString ? '"' : "";
-    const differs = parts && parts.start + parts.end !== "" && parts.middle !== "";
-    const content = differs
-        ? h("bdi", null, visible(parts.start), h("mark", null, visible(parts.middle)), visible(parts.end))
-        : foreign(shown.text);
-    return h("span", { class: `text ${name}` }, quote, content, quote);
-}
-
-/**
- * @param {unknown} value
- * @param {number | undefined} length
- * @param {string} which
- */
-function cutNote(value, length, which) {
-    return (
-        length !== undefined &&
-        typeof value === "string" &&
-        h("p", { class: "cut" }, `The value ${which} is cut: it has ${counted(length, "character")}.`)
-    );
 }

@@ -1,6 +1,6 @@
 // One run: what came of it, its plan, its log, its steps and its files.
 
-import { Refusal, api, get, json, jsonIfAny, page, texts } from "./api.js";
+import { Refusal, api, exactly, get, json, jsonIfAny, page, texts } from "./api.js";
 import { badge, fill, foreign, h, notice, when } from "./dom.js";
 import { follow } from "./follow.js";
 import { counts, outcome, revision } from "./lists.js";
@@ -284,7 +284,7 @@ export class RunView {
         if (!plan) {
             return this.attempt.live ? notice("The plan is not there yet", h("p", null, "It appears here as soon as the run has stored it.")) : notice("This run has no plan");
         }
-        const changes = await jsonIfAny("changes", { ...plan });
+        const changes = await jsonIfAny("changes", { ...plan }, exactly);
         if (!changes) {
             return notice("This plan has no changes in JSON", h("p", null, "Its text may be there: ", h("a", { href: this.#addressOf("text") }, "plan text")));
         }

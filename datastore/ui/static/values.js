@@ -1,0 +1,139 @@
+// The attributes of a change, before and after.
+
+import { indented, lineDiff, middle } from "./diff.js";
+import { badge, foreign, h } from "./dom.js";
+import { counted, visible } from "./text.js";
+
+/** @typedef {import("./dom.js").Child} Child */
+
+// Attributes beyond these are shown on request.
+const MAX_ATTRIBUTES = 100;
+// Longer values have a box of their own.
+const MAX_INLINE = 600;
+
+/**
+ * An attribute, and whether its object goes with it.
+ * @typedef {import("./changes.js").Attribute & {isGone?: boolean}} ShownAttribute
+ */
+
+/**
+ * @param {ShownAttribute[]} all
+ * @returns {HTMLElement}
+ */
+export function attributes(all) {
+    if (all.length === 0) {
+        return h("p", { class: "faint" }, "No attribute changes.");
+    }
+    const table = h("div", { class: "attributes" }, all.slice(0, MAX_ATTRIBUTES).map(attribute));
+    if (all.length > MAX_ATTRIBUTES) {
+        const more = h(
+            "button",
+            { type: "button", class: "quiet", click: () => more.replaceWith(...all.slice(MAX_ATTRIBUTES).map(attribute)) },
+            `Show ${counted(all.length - MAX_ATTRIBUTES, "more attribute")}`,
+        );
+        table.append(more);
+    }
+    return table;
+}
+
+/** @param {ShownAttribute} attribute */
+function attribute(attribute) {
+    const name = pathText(attribute.path);
+    return h(
+        "div",
+        { class: "attribute" },
+        name !== "" && h("div", { class: "path" }, foreign(name), attribute.replaces && badge("forces replacement", "replace")),
+        h("div", { class: "value" }, values(attribute)),
+    );
+}
+
+/**
+ * A path as the language writes it: `tags["a b"]`, `rule[0].port`.
+ * @param {(string | number)[]} path
+ */
+export function pathText(path) {
+    return path
+        .map((step, at) => {
+            if (typeof step === "number") {
+                return `[${step}]`;
+            }
+            return /^[\p{L}_][\p{L}\p{N}_-]*$/u.test(step) ? `${at > 0 ? "." : ""}${step}` : `[${JSON.stringify(step)}]`;
+        })
+        .join("");
+}
+
+/** A value as text. @typedef {{text: string, isLong: boolean, isString: boolean}} Shown */
+
+/**
+ * @param {unknown} value
+ * @returns {Shown}
+ */
+function shown(value) {
+    if (typeof value !== "string") {
+        const text = JSON.stringify(value, null, 2) ?? "null";
+        return { text, isLong: text.includes("\n"), isString: false };
+    }
+    const json = indented(value);
+    return { text: json ?? value, isLong: json !== null || value.includes("\n"), isString: json === null };
+}
+
+/**
+ * Before and after of an attribute.
+ * @param {ShownAttribute} attribute
+ * @returns {Child[]}
+ */
+function values(attribute) {
+    if (attribute.sensitive) {
+        return [h("span", { class: "faint" }, "(sensitive value)")];
+    }
+    const has = (/** @type {unknown} */ value) => value !== undefined && value !== null;
+    const [before, after] = [shown(attribute.before), shown(attribute.after)];
+    const cut = [
+        cutNote(attribute.before, attribute.before_length, "before"),
+        cutNote(attribute.after, attribute.after_length, "after"),
+    ];
+    const unknown = attribute.unknown && h("span", { class: "faint" }, has(attribute.after) ? " (in part known after apply)" : "(known after apply)");
+    if (has(attribute.before) && has(attribute.after) && (before.isLong || after.isLong)) {
+        const isSame = before.text === after.text && "Only white space of the JSON changes.";
+        return [lineDiff(before.text, after.text), isSame && h("p", { class: "faint" }, isSame), unknown, cut];
+    }
+    const arrow = h("span", { class: "arrow" }, h("span", { "aria-hidden": "true" }, " → "), h("span", { class: "unseen" }, " becomes "));
+    const inPair = has(attribute.before) && has(attribute.after) && before.isString && after.isString;
+    const parts = inPair ? middle(before.text, after.text) : null;
+    const old = has(attribute.before) && value(before, "removed", parts?.before);
+    const fresh = has(attribute.after)
+        ? [value(after, "added", parts?.after), unknown]
+        : unknown || (has(attribute.before) && !attribute.isGone && h("span", { class: "faint" }, "null"));
+    return [old, old && fresh && arrow, fresh || (!old && "null"), cut];
+}
+
+/**
+ * @param {Shown} shown
+ * @param {string} name
+ * @param {{start: string, middle: string, end: string}} [parts]
+ */
+function value(shown, name, parts) {
+    if (shown.isLong || shown.text.length > MAX_INLINE) {
+        // It scrolls, so keys must reach it.
+        return h("pre", { class: `text ${name}`, tabindex: 0 }, foreign(shown.text));
+    }
+    const quote = shown.isString ? '"' : "";
+    const differs = parts && parts.start + parts.end !== "" && parts.middle !== "";
+    const content = differs
+        ? h("bdi", null, visible(parts.start), h("mark", null, visible(parts.middle)), visible(parts.end))
+        : foreign(shown.text);
+    return h("span", { class: `text ${name}` }, quote, content, quote);
+}
+
+/**
+ * @param {unknown} value
+ * @param {number | undefined} length
+ * @param {string} which
+ */
+function cutNote(value, length, which) {
+    return (
+        length !== undefined &&
+        typeof value === "string" &&
+        h("p", { class: "cut" }, `The value ${which} is cut: it has ${counted(length, "character")}.`)
+    );
+}
