@@ -97,6 +97,8 @@ export class Datastore {
         await this.store("team-a", "fleet", "fleet-plan", { plan: data.largePlan(), log: data.longLog(120_000), report: data.report({ plan: { counts: { create: 2144, update: 1428, delete: 1428 } } }) });
         const failure = { outcome: "failed", exit: 5, class: "auth", message: "<b>credentials</b> \u202eexpired", next: "<script>sign in again</script>", errors: [{ summary: "<i>no</i> credentials", detail: "two\nlines", file: "main.tf", line: 3 }] };
         await this.store("team-a", "hostile", "hostile-plan", { plan: data.hostilePlan(), log: data.hostileLog(), report: data.report(failure) });
+        const unknown = { outcome: "failed", exit: 1, class: "unknown", message: "terraform plan failed", next: "read the tool's output above, and in the stored log", errors: [{ summary: "Invalid count" }] };
+        await this.store("team-a", "broken", "broken-plan", { log: "Error: Invalid count\n", report: data.report(unknown) });
         for (let at = 0; at < 30; at += 1) {
             const outcome = ["changes", "no_changes", "failed"][at % 3];
             await this.store("team-a", "many", `many-${at}`, { log: "done\n", report: data.report({ outcome, plan: { counts: { create: at % 3, update: 0, delete: 0 } } }) });

@@ -93,6 +93,7 @@ await check("namespaces, layers with their status, and runs", async () => {
     assert.match(await shop.textContent(), /\+3.*~4.*−3.*0d4f3a12c5.*tofu 1\.10\.1/);
     await shop.getByRole("link", { name: "shop" }).click();
     await page.getByText("the policy refuses to delete").waitFor();
+    assert.match(await page.locator(".facts").textContent(), /^Statusdestructively changedLast check(now|\d+ (second|minute)s? ago)Message/);
     await page.goto(`${datastore.url}/?namespace=team-a&layer=many`);
     await page.getByText("no changes").first().waitFor();
     const background = () => page.evaluate(() => getComputedStyle(document.documentElement).backgroundColor);
@@ -338,6 +339,37 @@ await check("a report with wrong types is shown as far as it goes", async () => 
     assert.match(await page.locator(".run-header").textContent(), /^wrong-planOutcomenot finished/);
     await page.goto(`${datastore.url}/?namespace=team-a&layer=wrong`);
     await page.getByText("unknown").first().waitFor();
+});
+
+await check("a failed run says what is true on the page", async () => {
+    const page = await open(run("broken"));
+    await page.locator(".failure").waitFor();
+    assert.equal(await page.locator(".failure").textContent(), "terraform plan failedInvalid countNext: read the tool's output in the log");
+    assert.deepEqual(await texts(page, ".run-header .badge"), ["failed"]);
+});
+
+await check("a lost run: both parts about its plan say the same", async () => {
+    const page = await open("/");
+    const heard = new Date(Date.now() - 5 * 60_000).toISOString();
+    const lost = { attempt: 0, live: "lost", artifacts: [{ name: "run.log", size: 5, modified: heard }] };
+    const look = async (attempts) => {
+        await page.route("**/api/attempts?*", (route) => route.fulfill({ json: { attempts } }));
+        await page.goto(`${datastore.url}${run("many", "&attempt=0&view=changes")}`);
+        const text = async () => {
+            await page.locator("#panel .notice").waitFor();
+            return page.locator("#panel .notice").textContent();
+        };
+        const changes = await text();
+        await page.getByRole("tab", { name: "Plan text" }).click();
+        assert.equal(await text(), changes);
+        return [changes, (await texts(page, ".warning")).join()];
+    };
+    const [notice, warning] = await look([lost]);
+    assert.equal(notice, "This run has stored no planThe runner was last heard of 5 minutes ago. What it has stored is here.");
+    assert.match(warning, /^The runner was last heard of 5 minutes ago: .* It may return\.$/);
+    const [, later] = await look([lost, { attempt: 1, live: "running", artifacts: [] }]);
+    assert.match(later, /Attempt 1 was made after it\.$/);
+    assert.equal((await look([{ ...lost, live: "running" }]))[0], "The plan is not there yetIt appears here as soon as the run has stored it.");
 });
 
 await check("refused, empty and unknown", async () => {

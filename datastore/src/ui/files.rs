@@ -22,7 +22,7 @@ macro_rules! files {
 pub(super) const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// All of them.
-pub(super) static FILES: [File; 18] = files! {
+pub(super) static FILES: [File; 19] = files! {
     "app.js": SCRIPT,
     "ansi.js": SCRIPT,
     "api.js": SCRIPT,
@@ -30,6 +30,7 @@ pub(super) static FILES: [File; 18] = files! {
     "chunks.js": SCRIPT,
     "diff.js": SCRIPT,
     "dom.js": SCRIPT,
+    "failures.js": SCRIPT,
     "follow.js": SCRIPT,
     "lists.js": SCRIPT,
     "log.js": SCRIPT,

@@ -2,8 +2,9 @@
 
 import { page } from "./api.js";
 import { fill, foreign, h, isTyping } from "./dom.js";
+import { failed } from "./failures.js";
 import { layers, namespaces, runs } from "./lists.js";
-import { RunView, failed } from "./run.js";
+import { RunView } from "./run.js";
 import { visibleText } from "./text.js";
 
 /** @param {URLSearchParams} address */

@@ -168,7 +168,8 @@ async function statusOf(namespace, layer) {
         }
         const found = status(stored);
         const facts = [
-            ["Status", [outcome(found.status), " since the check ", when(found.ended)]],
+            ["Status", outcome(found.status)],
+            ["Last check", when(found.ended)],
             ["Message", found.message && foreign(found.message)],
             ["Stale", found.stale && foreign(found.stale)],
             ["Last success", found.lastSuccess && when(found.lastSuccess)],

@@ -2,6 +2,7 @@
 
 import { Refusal, api, exactly, get, json, jsonIfAny, page, texts } from "./api.js";
 import { badge, fill, foreign, h, notice, when } from "./dom.js";
+import { failed, failure } from "./failures.js";
 import { follow } from "./follow.js";
 import { counts, outcome, revision } from "./lists.js";
 import { LogView } from "./log.js";
@@ -81,7 +82,7 @@ export class RunView {
         this.attempts = (await json("attempts", this.key)).attempts;
         if (this.attempts.length > 0 && this.attempt) {
             this.record = report(this.#has("run.json") ? await jsonIfAny("artifacts", { ...this.#query(), name: "run.json" }) : null);
-            const known = JSON.stringify([this.attempts.length, this.attempt.live, this.record]);
+            const known = JSON.stringify([this.attempts.length, this.attempt.live, this.#heard(), this.record]);
             if (known !== this.known) {
                 this.known = known;
                 this.#showHeader();
@@ -95,6 +96,7 @@ export class RunView {
     async poll() {
         const before = JSON.stringify(this.attempt);
         const hadPlan = this.#planOf() !== null;
+        const why = this.#whyNoPlan();
         if (!document.hidden) {
             try {
                 await this.load();
@@ -106,7 +108,7 @@ export class RunView {
             setTimeout(() => void this.poll(), POLL);
         }
         if (before !== JSON.stringify(this.attempt)) {
-            const plan = /** @type {Tab[]} */ (hadPlan || this.#planOf() === null ? [] : ["changes", "text"]);
+            const plan = /** @type {Tab[]} */ (hadPlan || why === this.#whyNoPlan() ? [] : ["changes", "text"]);
             for (const tab of /** @type {Tab[]} */ ([...plan, "steps", "files"])) {
                 this.#forget(tab);
             }
@@ -177,7 +179,7 @@ export class RunView {
             h(
                 "dl",
                 { class: "facts" },
-                fact("Outcome", [outcome(live ?? (record.outcome || "not finished")), record.class && badge(record.class, "delete")]),
+                fact("Outcome", [outcome(live ?? (record.outcome || "not finished")), record.class && record.class !== "unknown" && badge(record.class, "delete")]),
                 fact("Action", record.action && foreign(record.action)),
                 fact("Changes", counts(record.counts)),
                 fact("Started", record.started && when(record.started)),
@@ -187,9 +189,22 @@ export class RunView {
                 fact("Applied plan", isOther && h("a", { href: page({ namespace, layer, run: plan.run, attempt: plan.attempt }) }, foreign(`${plan.run}/${plan.attempt}`))),
                 fact("Attempts", this.attempts.length > 1 && h("nav", { class: "attempts", "aria-label": "Attempts" }, others)),
             ),
-            live === "lost" && h("p", { class: "warning" }, "The runner was not heard of for a minute: it was killed, or cannot reach the datastore. It may return."),
+            live === "lost" && h("p", { class: "warning" }, this.#silence()),
             failure(record),
         );
+    }
+
+    /** When the runner of a lost run stored something last. @returns {string | undefined} */
+    #heard() {
+        const times = this.attempt.artifacts.map((/** @type {{modified: string}} */ file) => file.modified);
+        return this.attempt.live === "lost" ? times.sort().at(-1) : undefined;
+    }
+
+    /** What is known of a lost run. @returns {Child} */
+    #silence() {
+        const last = this.attempts.at(-1);
+        const outlook = last === this.attempt ? "It may return." : `Attempt ${last.attempt} was made after it.`;
+        return ["The runner was last heard of ", when(this.#heard()), ": it was killed, or cannot reach the datastore. ", outlook];
     }
 
     /** @param {Tab} tab */
@@ -278,11 +293,25 @@ export class RunView {
         }
     }
 
+    /** What tells whether there is a plan, or may be one. */
+    #whyNoPlan() {
+        return JSON.stringify([this.#planOf(), this.attempt.live, this.mayChange]);
+    }
+
+    /** @returns {Child} */
+    #noPlan() {
+        if (this.attempt.live === "lost") {
+            const silence = ["The runner was last heard of ", when(this.#heard()), ". What it has stored is here."];
+            return notice("This run has stored no plan", h("p", null, silence));
+        }
+        return this.mayChange ? notice("The plan is not there yet", h("p", null, "It appears here as soon as the run has stored it.")) : notice("This run has no plan");
+    }
+
     /** @returns {Promise<Child>} */
     async #changes() {
         const plan = this.#planOf();
         if (!plan) {
-            return this.attempt.live ? notice("The plan is not there yet", h("p", null, "It appears here as soon as the run has stored it.")) : notice("This run has no plan");
+            return this.#noPlan();
         }
         const changes = await jsonIfAny("changes", { ...plan }, exactly);
         if (!changes) {
@@ -296,7 +325,7 @@ export class RunView {
     async #text() {
         const plan = this.#planOf();
         if (!plan) {
-            return notice("This run has no plan");
+            return this.#noPlan();
         }
         try {
             const url = api("plans", { ...plan, format: "pretty" });
@@ -443,39 +472,4 @@ export class RunView {
 function table(label, columns, rows) {
     const head = h("tr", null, columns.map((name) => h("th", { scope: "col" }, name)));
     return h("div", { class: "table" }, h("table", { "aria-label": label }, h("thead", null, head), h("tbody", null, rows)));
-}
-
-/**
- * Why a run has failed, with the errors of its tool.
- * @param {import("./record.js").Report} report
- */
-function failure({ message, next, errors }) {
-    const error = (/** @type {import("./record.js").ToolError} */ { summary, detail, place }) =>
-        h(
-            "li",
-            null,
-            h("p", null, foreign(summary)),
-            place && h("p", { class: "faint" }, foreign(place)),
-            detail && h("pre", { class: "text", tabindex: 0 }, foreign(detail)),
-        );
-    return (
-        message &&
-        h(
-            "div",
-            { class: "failure" },
-            h("p", { class: "title" }, foreign(message)),
-            next && h("p", null, h("strong", null, "Next: "), foreign(next)),
-            errors.length > 0 && h("ul", null, errors.slice(0, 20).map(error)),
-        )
-    );
-}
-
-/** @param {unknown} error */
-export function failed(error) {
-    if (error instanceof Refusal) {
-        const title = { 403: "You may not see this", 404: "There is no such thing", 422: "The changes of this plan cannot be listed", 503: "The datastore cannot answer now" }[error.status] ?? "The datastore refuses this";
-        return notice(title, h("p", null, foreign(error.message)));
-    }
-    const text = error instanceof Error ? error.message : String(error);
-    return notice("This cannot be shown", h("p", null, foreign(text)));
 }

@@ -86,7 +86,6 @@ function values(attribute) {
     if (attribute.sensitive) {
         return [h("span", { class: "faint" }, "(sensitive value)")];
     }
-    const has = (/** @type {unknown} */ value) => value !== undefined && value !== null;
     const [before, after] = [shown(attribute.before), shown(attribute.after)];
     const cut = [
         cutNote(attribute.before, attribute.before_length, "before"),
@@ -94,8 +93,7 @@ function values(attribute) {
     ];
     const unknown = attribute.unknown && h("span", { class: "faint" }, has(attribute.after) ? " (in part known after apply)" : "(known after apply)");
     if (has(attribute.before) && has(attribute.after) && (before.isLong || after.isLong)) {
-        const isSame = before.text === after.text && "Only white space of the JSON changes.";
-        return [lineDiff(before.text, after.text), isSame && h("p", { class: "faint" }, isSame), unknown, cut];
+        return [lineDiff(before.text, after.text), sameNote(attribute, before, after), unknown, cut];
     }
     const arrow = h("span", { class: "arrow" }, h("span", { "aria-hidden": "true" }, " → "), h("span", { class: "unseen" }, " becomes "));
     const inPair = has(attribute.before) && has(attribute.after) && before.isString && after.isString;
@@ -104,7 +102,27 @@ function values(attribute) {
     const fresh = has(attribute.after)
         ? [value(after, "added", parts?.after), unknown]
         : unknown || (has(attribute.before) && !attribute.isGone && h("span", { class: "faint" }, "null"));
-    return [old, old && fresh && arrow, fresh || (!old && "null"), cut];
+    return [old, old && fresh && arrow, fresh || (!old && "null"), sameNote(attribute, before, after), cut];
+}
+
+/**
+ * Why values that differ have the same text here.
+ * @param {ShownAttribute} attribute
+ * @param {Shown} before
+ * @param {Shown} after
+ */
+function sameNote(attribute, before, after) {
+    const isCut = attribute.before_length !== undefined || attribute.after_length !== undefined;
+    if (before.text !== after.text || isCut || !has(attribute.before) || !has(attribute.after) || attribute.unknown) {
+        return null;
+    }
+    const isText = typeof attribute.before === "string" && typeof attribute.after === "string";
+    return h("p", { class: "faint" }, isText ? "Only white space of the JSON changes." : "The values look the same here. The plan text has both as they are.");
+}
+
+/** @param {unknown} value */
+function has(value) {
+    return value !== undefined && value !== null;
 }
 
 /**
