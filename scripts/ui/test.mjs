@@ -6,6 +6,7 @@ import { mkdirSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join, resolve } from "node:path";
 
+import * as data from "./data.mjs";
 import { Datastore, ODD, until } from "./servers.mjs";
 
 const root = resolve(import.meta.dirname, "../..");
@@ -24,9 +25,10 @@ const browser = await chromium.launch({ executablePath: process.env.PLANCHA_CHRO
 const wrong = [];
 
 /** A page whose requests to other hosts, dialogs, errors and refused scripts fail the test. */
-async function open(path, { viewport = DESKTOP, colorScheme = "light", token = datastore.visitor } = {}) {
+async function open(path, { viewport = DESKTOP, colorScheme = "light", token = datastore.visitor, hasClock = false } = {}) {
     const context = await browser.newContext({ viewport, colorScheme, extraHTTPHeaders: token ? { authorization: token } : {} });
     const page = await context.newPage();
+    if (hasClock) await page.clock.install();
     page.on("request", (request) => request.url().startsWith(`${datastore.url}/`) || wrong.push(`a request to ${request.url()}`));
     page.on("dialog", (dialog) => { wrong.push(`a dialog: ${dialog.message()}`); void dialog.dismiss(); });
     page.on("pageerror", (error) => wrong.push(`an error on ${page.url()}: ${error.stack}`));
@@ -429,6 +431,36 @@ await check("a run that has not written anything yet", async () => {
     await datastore.send("POST", "logs", { ...key, offset: 15, complete: true }, "the last line\n");
     await page.locator(".log").getByText("Download").waitFor();
     assert.deepEqual(await texts(page, ".line .content"), ["the first line", "the last line"]);
+});
+
+await check("a run that has not started, and the list of runs, are asked for again", async () => {
+    const missing = await open(run("later"), { hasClock: true });
+    await missing.getByText("There is no such run").waitFor();
+    const page = await open("/?namespace=team-a&layer=later", { hasClock: true });
+    await page.getByText("No runs", { exact: true }).waitFor();
+    await datastore.store("team-a", "later", "later-plan", { log: "it has begun\n", report: data.report() });
+    await missing.clock.runFor(5_000);
+    await missing.getByText("it has begun").waitFor();
+    const link = page.getByRole("link", { name: "later-plan" });
+    await page.clock.runFor(15_000);
+    await page.locator("tbody .badge").getByText("changes").waitFor();
+    await link.focus();
+    await link.evaluate((link) => (link.isTheSame = true));
+    await datastore.store("team-a", "later", "later-second", { log: "x\n", report: data.report({ outcome: "no_changes" }) });
+    await datastore.put("documents", { namespace: "team-a", layer: "later", name: "status.json" }, JSON.stringify({ status: "ok", ended: new Date().toISOString() }));
+    await page.clock.runFor(15_000);
+    await page.getByText("Last check").waitFor();
+    await page.locator("tbody .badge").getByText("no changes").waitFor();
+    assert.deepEqual(await texts(page, "tbody td:first-child"), ["later-second", "later-plan"]);
+    assert.ok(await link.evaluate((link) => link.isTheSame && link === document.activeElement), "the row is the same, with the focus");
+    let requests = 0;
+    await page.route("**/api/runs?*", (route) => { requests += 1; return route.abort(); });
+    for (const [seconds, expected] of [[15, 1], [15, 1], [15, 2], [45, 2], [15, 3]]) {
+        await page.clock.runFor(seconds * 1000);
+        await until(`${expected} requests`, () => requests >= expected);
+        await page.waitForFunction(() => Promise.resolve(true));
+        assert.equal(requests, expected, "after errors it waits longer");
+    }
 });
 
 /** Every view, as it is looked at by people and by axe. */

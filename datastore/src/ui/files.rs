@@ -22,7 +22,8 @@ macro_rules! files {
 pub(super) const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// All of them.
-pub(super) static FILES: [File; 19] = files! {
+pub(super) static FILES: [File; 20] = files! {
+    "again.js": SCRIPT,
     "app.js": SCRIPT,
     "ansi.js": SCRIPT,
     "api.js": SCRIPT,

@@ -1,9 +1,10 @@
 // The lists: namespaces, the layers of a namespace, the runs of a layer.
 
-import { api, get, json, jsonIfAny, page } from "./api.js";
+import { again } from "./again.js";
+import { Refusal, api, get, json, jsonIfAny, page } from "./api.js";
 import { badge, fill, foreign, h, notice, when } from "./dom.js";
 import { report, status } from "./record.js";
-import { count, visibleText } from "./text.js";
+import { age, count, visibleText } from "./text.js";
 
 /** @typedef {import("./dom.js").Child} Child */
 
@@ -59,44 +60,122 @@ export function revision(text) {
 }
 
 /**
- * A table with a button for the next page below it.
+ * A row of a list: its name, what it was made of, and how it is made.
+ * @typedef {{key: string, known: string, make: () => HTMLElement, ask?: (isNewest: boolean) => Promise<void>}} Row
+ * @typedef {{rows: Row[], next: string | null}} Page
+ */
+
+/** After how many seconds a list is asked for again. */
+const REFRESH = 15;
+
+/**
+ * A table with a button for the next page below it. While only the first page is shown, it is asked for again.
  * @param {string} label
  * @param {string[]} columns
- * @param {(after: string | null) => Promise<{rows: HTMLElement[], next: string | null}>} load
+ * @param {(after: string | null) => Promise<Page>} load
  * @param {() => Child} empty
  */
 async function paged(label, columns, load, empty) {
     const body = h("tbody");
     const head = h("thead", null, h("tr", null, columns.map((column) => h("th", { scope: "col" }, column))));
-    const table = h("table", { "aria-label": label }, head, body);
+    const table = h("div", { class: "table" }, h("table", { "aria-label": label }, head, body));
     const more = h("button", { type: "button", class: "more" }, "Show more");
+    const box = h("div");
+    /** @type {Map<string, {row: Row, element: HTMLElement}>} */
+    let shown = new Map();
+    let isFirst = true;
+    /** @param {Page} page */
+    const showFirst = ({ rows, next }) => {
+        shown = merge(body, shown, rows);
+        more.hidden = next === null;
+        more.onclick = () => void showMore(next);
+        if (rows.length === 0) {
+            fill(box, empty());
+        } else if (!table.isConnected) {
+            fill(box, table, more);
+        }
+    };
     /** @param {string | null} after */
-    const show = async (after) => {
+    const showMore = async (after) => {
+        isFirst = false;
         more.disabled = true;
         try {
             const { rows, next } = await load(after);
-            body.append(...rows);
+            const elements = rows.map(({ make }) => make());
+            body.append(...elements);
             more.hidden = next === null;
-            more.onclick = () => void show(next);
-            if (rows.length > 0 && after) {
-                rows[0]?.querySelector("a")?.focus();
-            }
+            more.onclick = () => void showMore(next);
+            elements[0]?.querySelector("a")?.focus();
         } finally {
             more.disabled = false;
         }
     };
-    await show(null);
-    return body.childElementCount > 0 ? [h("div", { class: "table" }, table), more] : empty();
+    const refresh = async () => {
+        const first = await load(null);
+        if (isFirst) {
+            showFirst(first);
+            await Promise.all([...shown.values()].map(({ row }, at) => row.ask?.(at === 0)));
+            showAges();
+        }
+        return isFirst;
+    };
+    showFirst(await load(null));
+    again(REFRESH, async () => isFirst && (await refresh()));
+    return box;
+}
+
+/** Brings how long ago times were up to date. */
+function showAges() {
+    for (const time of document.querySelectorAll("time")) {
+        const text = age(Date.parse(time.dateTime));
+        if (time.textContent !== text) {
+            time.textContent = text;
+        }
+    }
+}
+
+/**
+ * Makes the rows that are new or differ, and leaves the others as they are, with the focus.
+ * @param {HTMLElement} body
+ * @param {Map<string, {row: Row, element: HTMLElement}>} shown
+ * @param {Row[]} rows
+ */
+function merge(body, shown, rows) {
+    const focused = [...shown.values()].find(({ element }) => element.contains(document.activeElement));
+    const link = focused ? [...focused.element.querySelectorAll("a")].findIndex((link) => link === document.activeElement) : -1;
+    const merged = new Map(
+        rows.map((row) => {
+            const old = shown.get(row.key);
+            return [row.key, old?.row.known === row.known ? old : { row, element: row.make() }];
+        }),
+    );
+    const kept = new Set([...merged.values()].map(({ element }) => element));
+    for (const { element } of shown.values()) {
+        if (!kept.has(element)) {
+            element.remove();
+        }
+    }
+    let place = body.firstElementChild;
+    for (const element of kept) {
+        if (element === place) {
+            place = place.nextElementSibling;
+        } else {
+            body.insertBefore(element, place);
+        }
+    }
+    if (focused && !focused.element.contains(document.activeElement)) {
+        merged.get(focused.row.key)?.element.querySelectorAll("a")[link]?.focus({ preventScroll: true });
+    }
+    return merged;
 }
 
 /** @param {HTMLElement} view */
 export async function namespaces(view) {
     const load = async (/** @type {string | null} */ after) => {
         const found = await json("namespaces", { limit: 200, after });
-        const rows = found.namespaces.map((/** @type {string} */ namespace) =>
-            h("tr", null, h("td", { "data-label": "Namespace" }, h("a", { href: page({ namespace }) }, foreign(namespace)))),
-        );
-        return { rows, next: found.next };
+        const row = (/** @type {string} */ namespace) =>
+            h("tr", null, h("td", { "data-label": "Namespace" }, h("a", { href: page({ namespace }) }, foreign(namespace))));
+        return { rows: found.namespaces.map((/** @type {string} */ key) => ({ key, known: "", make: () => row(key) })), next: found.next };
     };
     const empty = () =>
         notice("No namespaces", h("p", null, "Nothing that you may read is stored here yet. A run stores its files with ", h("code", null, "runner plan --datastore URL"), "."));
@@ -110,7 +189,8 @@ export async function namespaces(view) {
 export async function layers(view, namespace) {
     const load = async (/** @type {string | null} */ after) => {
         const found = await json("layers", { namespace, limit: 50, after });
-        return { rows: found.layers.map((/** @type {any} */ layer) => layerRow(namespace, layer)), next: found.next };
+        const row = (/** @type {any} */ layer) => ({ key: layer.name, known: JSON.stringify(layer), make: () => layerRow(namespace, layer) });
+        return { rows: found.layers.map(row), next: found.next };
     };
     const empty = () =>
         notice("No layers", h("p", null, "This namespace has no runs. ", h("code", null, "runner plan --datastore URL --namespace "), h("code", null, foreign(namespace)), " makes the first one."));
@@ -152,7 +232,19 @@ export async function runs(view, namespace, layer) {
     };
     const empty = () => notice("No runs", h("p", null, "The layer ", foreign(layer), " has no runs, or there is no such layer."));
     const columns = ["Run", "Action", "Outcome", "Changes", "Revision", "Tool", "When"];
-    fill(view, h("h1", null, "Runs of ", foreign(layer)), await statusOf(namespace, layer), await paged("Runs", columns, load, empty));
+    const about = h("div");
+    let known = "";
+    const showStatus = async () => {
+        const stored = await statusOf(namespace, layer);
+        if (JSON.stringify(stored) !== known) {
+            known = JSON.stringify(stored);
+            fill(about, stored && statusFacts(stored));
+        }
+        return true;
+    };
+    await showStatus().catch(() => {});
+    again(REFRESH, showStatus);
+    fill(view, h("h1", null, "Runs of ", foreign(layer)), about, await paged("Runs", columns, load, empty));
 }
 
 /**
@@ -163,77 +255,105 @@ export async function runs(view, namespace, layer) {
 async function statusOf(namespace, layer) {
     try {
         const stored = await jsonIfAny("documents", { namespace, layer, name: "status.json" });
-        if (!stored) {
+        return stored ? status(stored) : null;
+    } catch (error) {
+        if (error instanceof Refusal && error.status < 500) {
             return null;
         }
-        const found = status(stored);
-        const facts = [
-            ["Status", outcome(found.status)],
-            ["Last check", when(found.ended)],
-            ["Message", found.message && foreign(found.message)],
-            ["Stale", found.stale && foreign(found.stale)],
-            ["Last success", found.lastSuccess && when(found.lastSuccess)],
-            ["Failed in a row", found.failedInARow > 0 && count(found.failedInARow)],
-        ];
-        return h("dl", { class: "facts" }, facts.filter(([, value]) => value).map(([name, value]) => h("div", null, h("dt", null, /** @type {string} */ (name)), h("dd", null, /** @type {Child} */ (value)))));
-    } catch {
-        return null;
+        throw error;
     }
 }
 
+/** @param {import("./record.js").Status} found */
+function statusFacts(found) {
+    const facts = [
+        ["Status", outcome(found.status)],
+        ["Last check", when(found.ended)],
+        ["Message", found.message && foreign(found.message)],
+        ["Stale", found.stale && foreign(found.stale)],
+        ["Last success", found.lastSuccess && when(found.lastSuccess)],
+        ["Failed in a row", found.failedInARow > 0 && count(found.failedInARow)],
+    ];
+    return h("dl", { class: "facts" }, facts.filter(([, value]) => value).map(([name, value]) => h("div", null, h("dt", null, /** @type {string} */ (name)), h("dd", null, /** @type {Child} */ (value)))));
+}
+
 /**
- * A run, whose outcome is asked for when its row comes near the screen.
+ * A run, whose outcome is asked for when its row comes near the screen, and again until the run has ended.
  * @param {string} namespace
  * @param {string} layer
  * @param {{run: string, started: string}} run
+ * @returns {Row}
  */
 function runRow(namespace, layer, { run, started }) {
     const names = ["Action", "Outcome", "Changes", "Revision", "Tool"];
     const cells = names.map((name) => h("td", { "data-label": name }, name === "Outcome" && h("span", { class: "faint" }, "…")));
-    const link = h("a", { href: page({ namespace, layer, run }) }, foreign(run));
-    const row = h("tr", null, h("td", { "data-label": "Run" }, link), cells, h("td", { "data-label": "When" }, when(started)));
-    const observer = new IntersectionObserver((entries) => {
-        if (entries.some(({ isIntersecting }) => isIntersecting)) {
-            observer.disconnect();
-            void ask(async () => {
-                const parts = await summary(namespace, layer, run);
+    /** @type {Summary | null} */
+    let known = null;
+    const show = () =>
+        ask(async () => {
+            const found = await summary({ namespace, layer, run });
+            if (JSON.stringify(found) !== JSON.stringify(known)) {
+                const parts = summaryParts(found);
                 cells.forEach((cell, at) => fill(cell, parts[at]));
-            });
+            }
+            known = found;
+        });
+    const make = () => {
+        const link = h("a", { href: page({ namespace, layer, run }) }, foreign(run));
+        const row = h("tr", null, h("td", { "data-label": "Run" }, link), cells, h("td", { "data-label": "When" }, when(started)));
+        const observer = new IntersectionObserver((entries) => {
+            if (entries.some(({ isIntersecting }) => isIntersecting)) {
+                observer.disconnect();
+                void show();
+            }
+        });
+        observer.observe(row);
+        return row;
+    };
+    // The newest run may get another attempt.
+    const askAgain = async (/** @type {boolean} */ isNewest) => {
+        if (known && (isNewest || !known.isDone)) {
+            await show();
         }
-    });
-    observer.observe(row);
-    return row;
+    };
+    return { key: run, known: started, make, ask: askAgain };
+}
+
+/**
+ * What is known of the newest attempt of a run. It is done if a result is stored, and it does not work any more.
+ * @typedef {{isDone: boolean, live: string | null, stored: import("./record.js").Report | null, short: string}} Summary
+ */
+
+/**
+ * @param {{namespace: string, layer: string, run: string}} key
+ * @returns {Promise<Summary>}
+ */
+async function summary(key) {
+    const { attempts } = await json("attempts", key);
+    const last = attempts.at(-1);
+    const has = (/** @type {string} */ name) => last?.artifacts.some((/** @type {any} */ file) => file.name === name);
+    const query = { ...key, attempt: last?.attempt };
+    const found = has("run.json") ? await jsonIfAny("artifacts", { ...query, name: "run.json" }) : null;
+    const stored = found ? report(found) : null;
+    const live = last?.live ?? null;
+    const isShort = !live && !stored && has("short.diff");
+    const short = isShort ? (await (await get(api("plans", { ...query, format: "short" }))).text()).slice(0, 200) : "";
+    return { isDone: !live && (stored !== null || short !== ""), live, stored, short };
 }
 
 /**
  * What the row of a run shows: action, outcome, changes, revision, tool.
- * @param {string} namespace
- * @param {string} layer
- * @param {string} run
- * @returns {Promise<Child[]>}
+ * @param {Summary} summary
+ * @returns {Child[]}
  */
-async function summary(namespace, layer, run) {
-    const key = { namespace, layer, run };
-    const { attempts } = await json("attempts", key);
-    const last = attempts.at(-1);
-    if (!last) {
-        return ["", outcome("not finished")];
-    }
-    const has = (/** @type {string} */ name) => last.artifacts.some((/** @type {any} */ file) => file.name === name);
-    const attempt = last.attempt;
-    const stored = has("run.json") ? await jsonIfAny("artifacts", { ...key, attempt, name: "run.json" }) : null;
-    const found = report(stored);
-    if (last.live) {
-        return [foreign(found.action), outcome(last.live)];
+function summaryParts({ live, stored, short }) {
+    if (live) {
+        return [foreign(stored?.action ?? ""), outcome(live)];
     }
     if (stored) {
-        return [foreign(found.action), outcome(found.outcome), counts(found.counts), revision(found.revision), foreign(found.tool)];
+        return [foreign(stored.action), outcome(stored.outcome), counts(stored.counts), revision(stored.revision), foreign(stored.tool)];
     }
-    if (has("short.diff")) {
-        const short = await (await get(api("plans", { ...key, attempt, format: "short" }))).text();
-        return ["", foreign(short.slice(0, 200))];
-    }
-    return ["", outcome("not finished")];
+    return ["", short ? foreign(short) : outcome("not finished")];
 }
 
 let asking = 0;

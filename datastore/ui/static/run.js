@@ -1,5 +1,6 @@
 // One run: what came of it, its plan, its log, its steps and its files.
 
+import { again } from "./again.js";
 import { Refusal, api, exactly, get, json, jsonIfAny, page, texts } from "./api.js";
 import { badge, fill, foreign, h, notice, when } from "./dom.js";
 import { failed, failure } from "./failures.js";
@@ -25,8 +26,9 @@ const TABS = [
     { tab: "files", title: "Files" },
 ];
 
-/** How often a run that works is asked about. */
-const POLL = 3_000;
+/** After how many seconds a run is asked about again: one that works, and one that is not there yet. */
+const WORKING = 3;
+const MISSING = 5;
 
 export class RunView {
     /**
@@ -61,14 +63,25 @@ export class RunView {
         await this.load();
         if (this.attempts.length === 0) {
             fill(this.view, h("h1", null, foreign(this.key.run)), this.#missing());
+            again(MISSING, async () => {
+                await this.load();
+                if (this.attempts.length > 0) {
+                    this.#show();
+                }
+                return this.attempts.length === 0;
+            });
             return;
         }
+        this.#show();
+    }
+
+    #show() {
         fill(this.view, this.header, this.tabs, this.body);
         this.showTab(this.#tabOfAddress() ?? this.#defaultTab());
         addEventListener("popstate", () => this.showTab(this.#tabOfAddress() ?? this.#defaultTab()));
         addEventListener("hashchange", () => this.#reveal());
         if (this.mayChange) {
-            setTimeout(() => void this.poll(), POLL);
+            again(WORKING, () => this.poll());
         }
     }
 
@@ -92,22 +105,21 @@ export class RunView {
         }
     }
 
-    /** Asks again until the run has ended, while the page is looked at. */
+    /** Shows what is new of a run that has not ended, and returns whether more may come. */
     async poll() {
+        const { attempt } = this.attempt;
         const before = JSON.stringify(this.attempt);
         const hadPlan = this.#planOf() !== null;
         const why = this.#whyNoPlan();
-        if (!document.hidden) {
-            try {
-                await this.load();
-            } catch {
-                // The datastore may be away for a while.
-            }
+        await this.load();
+        if (this.attempts.length === 0) {
+            fill(this.view, h("h1", null, foreign(this.key.run)), this.#missing());
+            return false;
         }
-        if (this.mayChange) {
-            setTimeout(() => void this.poll(), POLL);
-        }
-        if (before !== JSON.stringify(this.attempt)) {
+        if (attempt !== this.attempt.attempt) {
+            this.panels.clear();
+            this.showTab(this.tab ?? "log");
+        } else if (before !== JSON.stringify(this.attempt)) {
             const plan = /** @type {Tab[]} */ (hadPlan || why === this.#whyNoPlan() ? [] : ["changes", "text"]);
             for (const tab of /** @type {Tab[]} */ ([...plan, "steps", "files"])) {
                 this.#forget(tab);
@@ -115,6 +127,7 @@ export class RunView {
             this.log?.setDurations(this.#durations());
             this.sayLive();
         }
+        return this.mayChange;
     }
 
     /** The attempt that is shown: the one of the address, else the newest. */
@@ -135,7 +148,7 @@ export class RunView {
     #missing() {
         const { namespace, layer } = this.key;
         const what = this.wanted === null ? "There is no such run" : `The run has no attempt ${this.wanted}`;
-        return notice(what, h("p", null, "It may have expired, or it has not stored anything yet. ", h("a", { href: page({ namespace, layer }) }, "Runs of ", foreign(layer))));
+        return notice(what, h("p", null, "It may have expired, or it has not stored anything yet: then it is shown here once it does. ", h("a", { href: page({ namespace, layer }) }, "Runs of ", foreign(layer))));
     }
 
     /** The plan of this run; of an apply, the plan that it applied. @returns {Required<Run> | null} */
