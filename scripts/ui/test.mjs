@@ -138,7 +138,38 @@ await check("a plan: causes, moves, imports, diffs, sensitive and unknown values
     for (const part of ["serial9007199254740992 becomes 9007199254740993", "ratio1.50 becomes 2.50", "?", "explode"]) assert.ok(odd.replaceAll(" → ", "").includes(part), `${part} in ${odd}`);
     assert.ok(!odd.includes("no change"), odd);
     assert.match((await texts(page, ".kinds .kind")).at(-1), /^\? 1 explode$/);
-    assert.equal(await page.locator(".warning").count(), 0);
+    assert.equal(await page.locator(".warning:not([hidden])").count(), 0);
+});
+
+await check("a plan: what the filter finds, and links", async () => {
+    const page = await open(run("shop"));
+    const result = page.locator(".toolbar .result");
+    await until("all is counted", async () => (await result.textContent()) === "15 changes, 1 change outside of the code, 2 outputs, 2 checks");
+    for (const [words, found, shown] of [
+        ["moved", "1 of 15 changes", ["aws_route53_zone.main"]],
+        ["imported", "1 of 15 changes", ["aws_s3_bucket.adopted"]],
+        ["replaced", "2 of 15 changes", ["aws_instance.web[1]", "aws_instance.batch"]],
+        ["deposed byebye", "1 of 15 changes", ["aws_security_group.old"]],
+        ["tainted", "1 of 15 changes", ["aws_instance.batch"]],
+        ["explode", "1 of 15 changes", ["example_thing.odd"]],
+        ["fail health", "0 of 15 changes, 1 check", ["check.health"]],
+        ["10.0.0.4", "0 of 15 changes, 1 output", ["address"]],
+    ]) {
+        await page.getByRole("searchbox").fill(words);
+        const expected = JSON.stringify([found, shown]);
+        await until(`${words}: ${expected}`, async () => JSON.stringify([await result.textContent(), await texts(page, ".item .address")]) === expected);
+    }
+    const missing = page.locator(".plan > .warning");
+    assert.ok(await missing.isHidden());
+    for (const [fragment, address] of [["nope.nope", null], ["check.health", "check.health"], ["%3Ci%3E", null], ["check%3A%20check.health", "check.health"], ["aws_security_group.old", "aws_security_group.old"]]) {
+        await page.evaluate((fragment) => (location.hash = fragment), fragment);
+        if (address) {
+            await page.locator(".item.target .address").getByText(address, { exact: true }).waitFor();
+            assert.ok(await missing.isHidden());
+        } else {
+            await missing.getByText(`${decodeURIComponent(fragment)} is not among the changes of this plan.`).waitFor();
+        }
+    }
 });
 
 await check("a plan that is incomplete, or is not shown as a whole", async () => {
@@ -150,7 +181,7 @@ await check("a plan that is incomplete, or is not shown as a whole", async () =>
         });
         await page.goto(`${datastore.url}${run("shop")}`);
         await page.locator(".item").first().waitFor();
-        return texts(page, ".warning");
+        return texts(page, ".warning:not([hidden])");
     };
     assert.deepEqual(await warnings({ errored: true, truncated: { resources: 0, attributes: 1 } }), [
         "Planning failed: this is only a part of the plan.",
@@ -268,8 +299,15 @@ await check("a log that is too long is shown without its middle", async () => {
     assert.match(await note.textContent(), /^50,000 lines are left out here/);
     await page.evaluate(() => (location.hash = "#L350000"));
     await until("the last line", async () => (await texts(page, ".line.target"))[0] === "350000line 350000");
-    await page.evaluate(() => (location.hash = "#L3-L5"));
+    for (const [fragment, text] of [["L350001", "There is no line 350,001: the log has 350,000 lines."], ["L170000", "Line 170,000 is among those that are left out here."]]) {
+        await page.evaluate((fragment) => (location.hash = fragment), fragment);
+        await page.locator(".log > .warning").getByText(text).waitFor();
+    }
+    await page.evaluate(() => (location.hash = "#L5-L3"));
     await until("the first lines", async () => (await texts(page, ".line.target")).join() === "3line 3,4line 4,5line 5");
+    assert.ok(await page.locator(".log > .warning").isHidden());
+    await page.goto(`${datastore.url}${run("broken", "&view=log#L7")}`);
+    await page.getByText("There is no line 7: the log has 1 line.").waitFor();
 });
 
 await check("names may have any characters", async () => {
@@ -364,7 +402,7 @@ await check("a lost run: both parts about its plan say the same", async () => {
         const changes = await text();
         await page.getByRole("tab", { name: "Plan text" }).click();
         assert.equal(await text(), changes);
-        return [changes, (await texts(page, ".warning")).join()];
+        return [changes, (await texts(page, ".run-header .warning")).join()];
     };
     const [notice, warning] = await look([lost]);
     assert.equal(notice, "This run has stored no planThe runner was last heard of 5 minutes ago. What it has stored is here.");
@@ -453,14 +491,32 @@ await check("a run that has not started, and the list of runs, are asked for aga
     await page.locator("tbody .badge").getByText("no changes").waitFor();
     assert.deepEqual(await texts(page, "tbody td:first-child"), ["later-second", "later-plan"]);
     assert.ok(await link.evaluate((link) => link.isTheSame && link === document.activeElement), "the row is the same, with the focus");
-    let requests = 0;
-    await page.route("**/api/runs?*", (route) => { requests += 1; return route.abort(); });
+    let [requests, isAway] = [0, false];
+    await page.route("**/api/runs?*", (route) => { requests += 1; return isAway ? route.abort() : route.continue(); });
+    const look = (isHidden) => page.evaluate((isHidden) => {
+        Object.defineProperty(document, "hidden", { configurable: true, value: isHidden });
+        document.dispatchEvent(new Event("visibilitychange"));
+    }, isHidden);
+    await look(true);
+    await page.clock.runFor(120_000);
+    assert.equal(requests, 0, "nothing is asked for while the page is not visible");
+    const answer = page.waitForResponse("**/api/runs?*");
+    await look(false);
+    await (await answer).finished();
+    await page.waitForLoadState("networkidle");
+    [requests, isAway] = [0, true];
     for (const [seconds, expected] of [[15, 1], [15, 1], [15, 2], [45, 2], [15, 3]]) {
         await page.clock.runFor(seconds * 1000);
         await until(`${expected} requests`, () => requests >= expected);
         await page.waitForFunction(() => Promise.resolve(true));
         assert.equal(requests, expected, "after errors it waits longer");
     }
+    const many = await open("/?namespace=team-a&layer=many", { hasClock: true });
+    await many.getByRole("button", { name: "Show more" }).click();
+    await until("30 runs", async () => (await many.locator("tbody tr").count()) === 30);
+    many.on("request", (request) => assert.ok(!request.url().includes("/api/runs?"), "a list of several pages stays as it is"));
+    await many.clock.runFor(60_000);
+    assert.equal(await many.locator("tbody tr").count(), 30);
 });
 
 /** Every view, as it is looked at by people and by axe. */

@@ -174,7 +174,8 @@ export class Tree {
         this.kinds = new Set();
         /** @type {string[]} */
         this.words = [];
-        this.shown = 0;
+        /** How many of each are shown. */
+        this.shown = { resources: 0, drift: 0, outputs: 0, checks: 0 };
     }
 
     /** How many changes there are of each kind. */
@@ -213,7 +214,7 @@ export class Tree {
         /** @type {Row[]} */
         const rows = [];
         const resources = this.resources.filter((change) => this.#isShown(change));
-        this.shown = resources.length;
+        this.shown.resources = resources.length;
         const others = this.#others();
         if (resources.length > 0) {
             this.#section(rows, "Resources", resources.length, others.length > 0, () =>
@@ -228,19 +229,20 @@ export class Tree {
     #others() {
         /** @type {Row[]} */
         const rows = [];
-        const outputs = this.changes.outputs.filter((output) => this.#hasWords(output.name) && this.#hasKind([action(output.actions)]));
+        const outputs = this.changes.outputs.filter((output) => this.#hasKind([action(output.actions)]) && this.#hasWords(textOfOutput(output)));
         if (outputs.length > 0) {
             this.#section(rows, "Outputs", outputs.length, true, () => {
                 rows.push(...outputs.map((output) => /** @type {Row} */ ({ type: "output", output, id: outputId(output) })));
             });
         }
-        const checks = (this.changes.checks ?? []).filter((check) => this.#hasWords(check.address) && this.kinds.size === 0);
+        const checks = (this.changes.checks ?? []).filter((check) => this.kinds.size === 0 && this.#hasWords(textOfCheck(check)));
         if (checks.length > 0) {
             this.#section(rows, "Checks", checks.length, true, () => {
                 rows.push(...checks.map((check) => /** @type {Row} */ ({ type: "check", check, id: checkId(check) })));
             });
         }
         const drift = this.drift.filter((change) => this.#isShown(change));
+        Object.assign(this.shown, { drift: drift.length, outputs: outputs.length, checks: checks.length });
         if (drift.length > 0) {
             this.#section(rows, "Changed outside of the code", drift.length, true, () =>
                 this.#module(rows, modules(drift), "drift: ", 3, 0),
@@ -350,12 +352,15 @@ export class Tree {
     }
 
     /**
-     * Whether there is something that a link names so.
-     * @param {string} id
+     * The id of what a link names: by its id, or by the address of a resource or a check.
+     * @param {string} link
      */
-    has(id) {
-        const isChange = [...this.resources, ...this.drift].some((change) => change.id === id);
-        return isChange || this.changes.outputs.some((output) => outputId(output) === id);
+    find(link) {
+        const { outputs, checks } = this.changes;
+        const changes = [...this.resources, ...this.drift];
+        const ids = [...changes.map(({ id }) => id), ...outputs.map(outputId), ...(checks ?? []).map(checkId)];
+        const check = ids.find((id) => id === checkId({ address: link }));
+        return ids.find((id) => id === link) ?? changes.find(({ resource }) => resource.address === link)?.id ?? check;
     }
 }
 
@@ -364,19 +369,85 @@ function outputId(output) {
     return `output.${output.name}`;
 }
 
-/** @param {Check} check */
+/** @param {{address: string}} check */
 function checkId(check) {
     return `check: ${check.address}`;
 }
 
+/** What happens, in the words of badges. @type {Record<Kind, string>} */
+const DONE = {
+    delete: "deleted",
+    replace: "replaced",
+    update: "updated",
+    create: "created",
+    forget: "forget forgotten",
+    read: "read",
+    move: "moved",
+    import: "imported",
+    other: "",
+    none: "",
+};
+
 /**
- * What is searched of a change: its addresses, its cause, and its attributes with their values.
+ * The badges of a change: their text and look, and a title.
+ * @param {Change} change
+ * @returns {{text: string, look: Kind, title?: string}[]}
+ */
+export function badgesOf({ kind, resource }) {
+    const { actions, attributes, deposed, previous_address, reason } = resource;
+    const causes = attributes.filter(({ replaces }) => replaces).map(({ path }) => pathText(path));
+    /** @type {[unknown, string, Kind, string?][]} */
+    const all = [
+        [kind === "other", actionName(actions), "other"],
+        [kind === "replace" && causes.length > 0, `because of ${causes.slice(0, 3).join(", ")}`, "replace"],
+        [reason === "replace_because_tainted", "tainted", "replace"],
+        [previous_address, "moved", "move", `from ${previous_address}`],
+        [importedId(resource) !== null, "imported", "import"],
+        [deposed, `deposed ${deposed}`, "delete"],
+        [kind === "replace" && actions[0] === "create", "created first", "create"],
+    ];
+    return all.filter(([isShown]) => isShown).map(([, text, look, title]) => ({ text, look, title }));
+}
+
+/**
+ * A path as the language writes it: `tags["a b"]`, `rule[0].port`.
+ * @param {(string | number)[]} path
+ */
+export function pathText(path) {
+    return path
+        .map((step, at) => {
+            if (typeof step === "number") {
+                return `[${step}]`;
+            }
+            return /^[\p{L}_][\p{L}\p{N}_-]*$/u.test(step) ? `${at > 0 ? "." : ""}${step}` : `[${JSON.stringify(step)}]`;
+        })
+        .join("");
+}
+
+/**
+ * What is searched of a change: its addresses, its cause, its badges, and its attributes with their values.
  * @param {Change} change
  */
 function textOf(change) {
-    const { address, previous_address, reason, attributes } = change.resource;
-    change.text ??= [address, previous_address, importedId(change.resource), reason, JSON.stringify(attributes)].join(" ").toLowerCase();
+    if (change.text === undefined) {
+        const { address, previous_address, reason, attributes } = change.resource;
+        const badges = badgesOf(change).map(({ text }) => text);
+        const done = change.kinds.map((kind) => DONE[kind]);
+        const parts = [address, previous_address, importedId(change.resource), reason, ...badges, ...done, JSON.stringify(attributes)];
+        change.text = parts.join(" ").toLowerCase();
+    }
     return change.text;
+}
+
+/** @param {Output} output */
+function textOfOutput(output) {
+    const kind = action(output.actions);
+    return [output.name, ...output.actions, DONE[kind], JSON.stringify([output.before, output.after])].join(" ");
+}
+
+/** @param {Check} check */
+function textOfCheck({ address, status, problems }) {
+    return [address, status, ...problems].join(" ");
 }
 
 /** @param {Module} module */

@@ -43,6 +43,8 @@ export class LogView {
         const move = (/** @type {string} */ text, /** @type {string} */ label, /** @type {number} */ by) =>
             h("button", { type: "button", class: "quiet", "aria-label": label, title: label, click: () => this.#next(by) }, text);
         this.end = h("button", { type: "button", class: "quiet", click: () => this.toEnd() }, "To the end");
+        /** What a link names that is not here. */
+        this.missing = h("p", { class: "warning", role: "status", hidden: true });
         this.body = h("div", { class: "lines" });
         this.element = h(
             "div",
@@ -53,12 +55,16 @@ export class LogView {
                 this.input,
                 h("div", { class: "buttons" }, move("↑", "Previous match", -1), move("↓", "Next match", 1), this.result, this.end, this.status),
             ),
+            this.missing,
             this.body,
         );
     }
 
     /** The lines that a link names. @type {{first: number, last: number} | null} */
     target = null;
+    /** Whether these lines have not come yet. */
+    isAwaited = false;
+    isFinished = false;
     /** Whether the page scrolls along with a log that grows. */
     isFollowing = true;
     ansi = new Ansi();
@@ -112,6 +118,10 @@ export class LogView {
         if (this.pending) {
             this.#push([this.#take()]);
         }
+        this.isFinished = true;
+        if (this.target && this.isAwaited) {
+            this.#showTarget(this.target.first);
+        }
     }
 
     #take() {
@@ -151,7 +161,9 @@ export class LogView {
         if (this.input.value && lines.length > 0) {
             this.#search();
         }
-        if (wasAtEnd && this.isFollowing) {
+        if (this.target && this.isAwaited && this.target.first <= this.length) {
+            this.#showTarget(this.target.first);
+        } else if (wasAtEnd && this.isFollowing) {
             this.toEnd();
         }
     }
@@ -293,13 +305,30 @@ export class LogView {
     reveal(fragment) {
         const match = /^#?L(\d+)(?:-L(\d+))?$/.exec(fragment);
         if (!match) {
-            return false;
+            return;
         }
-        const first = Number(match[1]);
-        this.target = { first, last: Number(match[2] ?? first) };
+        const [one, other] = [Number(match[1]), Number(match[2] ?? match[1])];
+        this.target = { first: Math.min(one, other), last: Math.max(one, other) };
         this.isFollowing = false;
         this.#refresh();
-        return this.#scrollTo(first);
+        this.#showTarget(this.target.first);
+        if (this.isAwaited && this.length > 0) {
+            this.missing.hidden = false;
+            fill(this.missing, `Line ${count(this.target.first)} has not come yet.`);
+        }
+    }
+
+    /**
+     * Scrolls to the first line of a link, or says that there is none.
+     * @param {number} first
+     */
+    #showTarget(first) {
+        const isFound = this.#scrollTo(first);
+        const { name } = this.options;
+        this.isAwaited = !isFound && first > this.length && !this.isFinished;
+        this.missing.hidden = isFound || this.isAwaited;
+        const isLeftOut = first > 0 && first <= this.length;
+        fill(this.missing, isLeftOut ? `Line ${count(first)} is among those that are left out here.` : `There is no line ${count(first)}: the ${name} has ${counted(this.length, "line")}.`);
     }
 
     #refresh() {

@@ -1,10 +1,10 @@
 // The plan of a run: its changes as a list that is folded and filtered.
 
-import { KINDS, REASONS, Tree, action, actionName, importedId } from "./changes.js";
+import { KINDS, REASONS, Tree, action, actionName, badgesOf, importedId } from "./changes.js";
 import { Chunks } from "./chunks.js";
 import { announce, badge, delayed, fill, foreign, h, isTyping } from "./dom.js";
 import { count, counted, visible, visibleText } from "./text.js";
-import { attributes, pathText } from "./values.js";
+import { attributes } from "./values.js";
 
 /**
  * @typedef {import("./changes.js").Change} Change
@@ -24,6 +24,8 @@ export class PlanView {
         /** @type {Chunks<Row>} */
         this.list = new Chunks({ render: (row) => this.#row(row), height: 34, size: 20 });
         this.result = h("span", { class: "result", role: "status" });
+        /** What a link names that is not here. */
+        this.missing = h("p", { class: "warning", role: "status", hidden: true });
         this.input = h("input", {
             type: "search",
             placeholder: "Filter by address or value",
@@ -38,6 +40,7 @@ export class PlanView {
             { class: "plan" },
             this.#warnings(),
             h("div", { class: "toolbar" }, this.input, h("div", { class: "buttons" }, this.#buttons(), this.result), this.kinds),
+            this.missing,
             this.list.element,
         );
         this.element.addEventListener("keydown", (event) => this.#key(event));
@@ -49,9 +52,15 @@ export class PlanView {
     show() {
         const rows = this.tree.rows();
         this.list.set(rows);
-        const { shown } = this.tree;
+        const { resources, drift, outputs, checks } = this.tree.shown;
         const isFiltered = this.tree.kinds.size > 0 || this.tree.words.length > 0;
-        fill(this.result, isFiltered ? `${count(shown)} of ${counted(this.total, "change")}` : counted(this.total, "change"));
+        const found = [
+            `${isFiltered ? `${count(resources)} of ` : ""}${counted(this.total, "change")}`,
+            drift > 0 && counted(drift, "change outside of the code", "changes outside of the code"),
+            outputs > 0 && counted(outputs, "output"),
+            checks > 0 && counted(checks, "check"),
+        ];
+        fill(this.result, found.filter(Boolean).join(", "));
         if (rows.length === 0) {
             const text = isFiltered ? "No change matches the filter." : "No changes: what exists is as the code declares it.";
             fill(this.list.element, h("p", { class: "empty" }, text));
@@ -60,12 +69,16 @@ export class PlanView {
     }
 
     /**
-     * Opens the change that a link names.
-     * @param {string} id
+     * Opens the change that a link names, or says that there is none.
+     * @param {string} link
      */
-    reveal(id) {
-        if (!this.tree.has(id)) {
-            return false;
+    reveal(link) {
+        const id = this.tree.find(link);
+        this.missing.hidden = id !== undefined || document.getElementById(link) !== null;
+        if (id === undefined) {
+            const isCut = (this.tree.changes.truncated?.resources ?? 0) > 0;
+            fill(this.missing, foreign(link.slice(0, 200)), " is not among the changes of this plan", isCut && " that are shown here", ".");
+            return;
         }
         this.tree.open.add(id);
         let rows = this.show();
@@ -78,7 +91,6 @@ export class PlanView {
         const row = this.list.reveal(rows.findIndex((row) => idOf(row) === id));
         row?.querySelector("button")?.focus({ preventScroll: true });
         row?.classList.add("target");
-        return true;
     }
 
     #filter() {
@@ -224,16 +236,7 @@ export class PlanView {
      */
     #change(change, depth) {
         const { resource } = change;
-        const causes = resource.attributes.filter(({ replaces }) => replaces);
-        const badges = [
-            change.kind === "other" && badge(actionName(resource.actions), "other"),
-            change.kind === "replace" && causes.length > 0 && badge(`because of ${causes.map(({ path }) => pathText(path)).slice(0, 3).join(", ")}`, "replace"),
-            resource.reason === "replace_because_tainted" && badge("tainted", "replace"),
-            resource.previous_address && badge("moved", "move", `from ${resource.previous_address}`),
-            importedId(resource) !== null && badge("imported", "import"),
-            resource.deposed && badge(`deposed ${resource.deposed}`, "delete"),
-            resource.actions[0] === "create" && resource.actions.length > 1 && badge("created first", "create"),
-        ];
+        const badges = badgesOf(change).map(({ text, look, title }) => badge(text, look, title));
         return this.#item(change.id, change.kind, change.short, resource.address, depth, badges, () => details(change));
     }
 

@@ -367,7 +367,6 @@ export class RunView {
         this.log = view;
         view.isFollowing = Boolean(this.attempt.live) && !location.hash;
         view.end.hidden = !this.attempt.live;
-        let isRevealed = false;
         const say = (/** @type {Child} */ text) => fill(view.status, text);
         const empty = h("p", { class: "empty" });
         view.element.append(empty);
@@ -376,7 +375,6 @@ export class RunView {
             text: (/** @type {string} */ text) => {
                 empty.remove();
                 view.add(text);
-                isRevealed ||= this.tab === "log" && view.reveal(location.hash);
             },
             restart: () => view.clear(),
             connected: this.sayLive,
