@@ -137,6 +137,7 @@ await check("a plan: causes, moves, imports, diffs, sensitive and unknown values
     const odd = await item("example_thing.odd").textContent();
     for (const part of ["serial9007199254740992 becomes 9007199254740993", "ratio1.50 becomes 2.50", "?", "explode"]) assert.ok(odd.replaceAll(" → ", "").includes(part), `${part} in ${odd}`);
     assert.ok(!odd.includes("no change"), odd);
+    for (const part of ['name"caféU+00E9 am Eck" becomes "cafe\u0301U+0065 U+0301 am Eck"', "-caféU+00E9+cafe\u0301U+0065 U+0301"]) assert.ok(odd.replaceAll(" → ", "").includes(part), `${part} in ${odd}`);
     assert.match((await texts(page, ".kinds .kind")).at(-1), /^\? 1 explode$/);
     assert.equal(await page.locator(".warning:not([hidden])").count(), 0);
 });

@@ -1,7 +1,7 @@
 // Differences between two texts, line by line.
 
 import { foreign, h } from "./dom.js";
-import { counted } from "./text.js";
+import { byCodePoints, counted, visible } from "./text.js";
 
 /** @typedef {{kind: " " | "-" | "+", text: string}} Line */
 
@@ -108,7 +108,7 @@ function path(trace, before, after) {
  * @param {string} after
  */
 export function lineDiff(before, after) {
-    const lines = diffLines(before.split("\n"), after.split("\n"));
+    const lines = withTwins(diffLines(before.split("\n"), after.split("\n")));
     const isNear = lines.map((_, at) =>
         lines.slice(Math.max(0, at - CONTEXT), at + CONTEXT + 1).some(({ kind }) => kind !== " "),
     );
@@ -141,10 +141,60 @@ function folded(lines) {
     return button;
 }
 
-/** @param {Line} line */
-function row({ kind, text }) {
+/** @param {Line & {content?: Node}} line */
+function row({ kind, text, content = foreign(text) }) {
     const name = { " ": "same", "-": "removed", "+": "added" }[kind];
-    return h("div", { class: `line ${name}` }, h("span", { class: "sign" }, kind), foreign(text));
+    return h("div", { class: `line ${name}` }, h("span", { class: "sign" }, kind), content);
+}
+
+/**
+ * The lines; those that look like the line in whose place they come, with what differs.
+ * @param {Line[]} lines
+ * @returns {(Line & {content?: Node})[]}
+ */
+function withTwins(lines) {
+    /** @type {(Line & {content?: Node})[]} */
+    const shown = [...lines];
+    for (let start = 0; start < lines.length; ) {
+        const kind = lines[start]?.kind;
+        let end = start;
+        while (end < lines.length && lines[end]?.kind === kind) {
+            end += 1;
+        }
+        for (let at = start; kind === "-" && at < end; at += 1) {
+            const [before, after] = [lines[at], lines[at + end - start]];
+            const found = before && after?.kind === "+" ? twins(before.text, after.text) : null;
+            if (before && after && found) {
+                shown[at] = { ...before, content: found.before };
+                shown[at + end - start] = { ...after, content: found.after };
+            }
+        }
+        start = end;
+    }
+    return shown;
+}
+
+/**
+ * Two texts that differ and look the same, as elements in which what differs has its code points; `null` for other texts.
+ * @param {string} before
+ * @param {string} after
+ */
+export function twins(before, after) {
+    if (before === after || before.normalize("NFKC") !== after.normalize("NFKC")) {
+        return null;
+    }
+    // A character with the marks on it.
+    const clusters = (/** @type {string} */ text) => text.match(/\P{M}\p{M}*|\p{M}+/gu) ?? [];
+    const [a, b] = [clusters(before), clusters(after)];
+    if (a.length === b.length) {
+        const element = (/** @type {string[]} */ own, /** @type {string[]} */ other) =>
+            h("bdi", null, own.map((cluster, at) => (cluster === other[at] ? visible(cluster) : h("mark", null, byCodePoints(cluster)))));
+        return { before: element(a, b), after: element(b, a) };
+    }
+    const parts = middle(before, after);
+    const element = (/** @type {{start: string, middle: string, end: string}} */ part) =>
+        h("bdi", null, visible(part.start), h("mark", null, byCodePoints(part.middle)), visible(part.end));
+    return { before: element(parts.before), after: element(parts.after) };
 }
 
 /**

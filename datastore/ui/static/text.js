@@ -36,6 +36,19 @@ export function visible(text) {
     return nodes;
 }
 
+/**
+ * A text whose characters are told apart by their code points: a mark follows it.
+ * @param {string} text
+ * @returns {Node[]}
+ */
+export function byCodePoints(text) {
+    const mark = document.createElement("span");
+    mark.className = "hidden-character";
+    mark.textContent = [...text].map((character) => name(character.codePointAt(0) ?? 0)).join(" ");
+    mark.title = "the code points of what is before";
+    return text.search(HIDDEN) < 0 ? [document.createTextNode(text), mark] : [mark];
+}
+
 /** @param {number} code */
 function name(code) {
     return `U+${code.toString(16).toUpperCase().padStart(4, "0")}`;

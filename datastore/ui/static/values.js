@@ -1,6 +1,7 @@
 // The attributes of a change, before and after.
 
-import { indented, lineDiff, middle } from "./diff.js";
+import { pathText } from "./changes.js";
+import { indented, lineDiff, middle, twins } from "./diff.js";
 import { badge, foreign, h } from "./dom.js";
 import { counted, visible } from "./text.js";
 
@@ -47,21 +48,6 @@ function attribute(attribute) {
     );
 }
 
-/**
- * A path as the language writes it: `tags["a b"]`, `rule[0].port`.
- * @param {(string | number)[]} path
- */
-export function pathText(path) {
-    return path
-        .map((step, at) => {
-            if (typeof step === "number") {
-                return `[${step}]`;
-            }
-            return /^[\p{L}_][\p{L}\p{N}_-]*$/u.test(step) ? `${at > 0 ? "." : ""}${step}` : `[${JSON.stringify(step)}]`;
-        })
-        .join("");
-}
-
 /** A value as text. @typedef {{text: string, isLong: boolean, isString: boolean}} Shown */
 
 /**
@@ -97,7 +83,7 @@ function values(attribute) {
     }
     const arrow = h("span", { class: "arrow" }, h("span", { "aria-hidden": "true" }, " → "), h("span", { class: "unseen" }, " becomes "));
     const inPair = has(attribute.before) && has(attribute.after) && before.isString && after.isString;
-    const parts = inPair ? middle(before.text, after.text) : null;
+    const parts = inPair ? (twins(before.text, after.text) ?? differing(before.text, after.text)) : null;
     const old = has(attribute.before) && value(before, "removed", parts?.before);
     const fresh = has(attribute.after)
         ? [value(after, "added", parts?.after), unknown]
@@ -126,20 +112,28 @@ function has(value) {
 }
 
 /**
+ * Two texts as elements in which what differs is marked.
+ * @param {string} before
+ * @param {string} after
+ */
+function differing(before, after) {
+    const parts = middle(before, after);
+    const element = (/** @type {{start: string, middle: string, end: string}} */ { start, middle, end }) =>
+        start + end !== "" && middle !== "" ? h("bdi", null, visible(start), h("mark", null, visible(middle)), visible(end)) : undefined;
+    return { before: element(parts.before), after: element(parts.after) };
+}
+
+/**
  * @param {Shown} shown
  * @param {string} name
- * @param {{start: string, middle: string, end: string}} [parts]
+ * @param {HTMLElement} [content] the text as an element
  */
-function value(shown, name, parts) {
+function value(shown, name, content = foreign(shown.text)) {
     if (shown.isLong || shown.text.length > MAX_INLINE) {
         // It scrolls, so keys must reach it.
-        return h("pre", { class: `text ${name}`, tabindex: 0 }, foreign(shown.text));
+        return h("pre", { class: `text ${name}`, tabindex: 0 }, content);
     }
     const quote = shown.isString ? '"' : "";
-    const differs = parts && parts.start + parts.end !== "" && parts.middle !== "";
-    const content = differs
-        ? h("bdi", null, visible(parts.start), h("mark", null, visible(parts.middle)), visible(parts.end))
-        : foreign(shown.text);
     return h("span", { class: `text ${name}` }, quote, content, quote);
 }
 
