@@ -146,6 +146,7 @@ impl Run<'_> {
                     "an interrupted migration has written the state: it goes on from there"
                 );
                 self.report_backup(migration.backup.as_ref());
+                let migration = self.continued(migration, &tools.new)?;
                 self.finish(migrate, &mut prepared, &place, (migration, lock_files)).await?;
                 return Ok(MigrationResult::Migrated);
             }
@@ -155,6 +156,20 @@ impl Run<'_> {
         }
         lock_files.keep_old(&prepared.workspace.dir)?;
         self.compare_tools(migrate, &mut prepared, &place, &tools, lock_files).await
+    }
+
+    /// A migration that this version of the new tool goes on with. An older one than has written the state is refused.
+    fn continued(&self, migration: Migration, new: &Installed) -> Result<Migration, RunError> {
+        if compared(&new.version, &migration.to) == Some(Ordering::Less) {
+            return Err(self.older(&migration.to, new).into());
+        }
+        Ok(Migration { to: layer_tool(new), ..migration })
+    }
+
+    fn older(&self, recorded: &LayerTool, new: &Installed) -> MigrationError {
+        let layer = format!("{}/{}", self.job.run.namespace, self.job.run.layer);
+        let (recorded, wanted) = (recorded.to_string(), layer_tool(new).to_string());
+        MigrationError::Older { layer, recorded, wanted }
     }
 
     /// Plans with both tools, and writes the state by the new one.
@@ -286,9 +301,7 @@ impl Run<'_> {
             return Ok(false);
         }
         if compared(&new.version, &record.tool) == Some(Ordering::Less) {
-            let layer = format!("{}/{}", self.job.run.namespace, self.job.run.layer);
-            let (recorded, wanted) = (record.tool.to_string(), layer_tool(new).to_string());
-            return Err(MigrationError::Older { layer, recorded, wanted }.into());
+            return Err(self.older(&record.tool, new).into());
         }
         let own = self.recorded_migration();
         // Without any migration somebody has recorded the tool by hand.

@@ -98,6 +98,28 @@ async fn killed_migration_excludes_every_run_until_it_is_repeated_or_rolled_back
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn another_version_of_the_tool_goes_on_with_a_migration_unless_it_is_older() {
+    for (version, code) in [("1.10.99", 0), ("1.10.1", 8)] {
+        let layer = killed(&[], true).await;
+        let answer = format!(r#"{{"terraform_version": "{version}", "platform": "linux_amd64"}}"#);
+        let version_command =
+            format!("case \"$*\" in 'version -json') echo '{answer}'; exit 0;; esac");
+        layer
+            .sandbox
+            .script("tofu", &format!("#!/bin/sh\n{version_command}\nexec terraform \"$@\"\n"));
+        let ended = layer.run(&["migrate", "--to", "tofu"]);
+        assert_eq!(ended.code, code, "{version}: {}", ended.stderr);
+        let record = layer.record().await;
+        let to = &record["migrations"]["default"]["to"]["version"];
+        if code == 0 {
+            assert_eq!((&record["version"], to), (&version.into(), &version.into()));
+        } else {
+            assert!(ended.stderr.contains(version) && to != version, "{record}: {}", ended.stderr);
+        }
+    }
+}
+
 /// Somebody applies by hand while the migration is unfinished, or between its plans and its write.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_others_have_written_meanwhile_is_never_overwritten() {
