@@ -146,13 +146,15 @@ fn redirect(location: &str, cookies: impl IntoIterator<Item = HeaderValue>) -> R
     response
 }
 
-/// The path to show after a sign-in: a path of this host, else `/`. A browser takes `//x` and `/\x` for another host.
+/// The path to show after a sign-in: a path of this host, but none of those to sign in and out, else `/`. A browser takes `//x` and
+/// `/\x` for another host.
 fn next_of(text: Option<&str>) -> String {
     let is_path = |path: &&str| {
         let mut rest = path.bytes();
         rest.next() == Some(b'/')
             && rest.next() != Some(b'/')
             && path.len() <= MAX_NEXT
+            && !path.starts_with("/sign-")
             && path.bytes().all(|c| c.is_ascii_graphic() && c != b'\\')
     };
     text.filter(is_path).unwrap_or("/").to_owned()
@@ -177,6 +179,7 @@ mod tests {
             "/é",
             "/a b",
             "\t/a",
+            "/sign-out",
         ] {
             assert_eq!(next_of(Some(text)), "/", "{text}");
         }
