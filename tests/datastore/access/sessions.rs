@@ -254,7 +254,7 @@ async fn a_follower_of_a_log_ends_with_the_permission_of_its_caller() {
 #[tokio::test]
 async fn a_session_of_a_service_account_ends_with_its_token() {
     let (datastore, kube) = with_accounts().await;
-    let exp = jiff::Timestamp::now().as_second() + 2;
+    let exp = jiff::Timestamp::now().as_second() + 6;
     let claims = serde_json::json!({ "exp": exp }).to_string();
     let claims = base64::Engine::encode(&base64::prelude::BASE64_URL_SAFE_NO_PAD, claims);
     let token = format!("e30.{claims}.c2ln");

@@ -1,8 +1,7 @@
 //! Follows a log that grows.
 //!
 //! Followers of a log share what this process knows of it. An append here tells them at once. For appends by other replicas,
-//! one task for each followed log asks the storage about once a second for the piece that would come next, whose name is known. While
-//! a follower waits, it holds no bytes.
+//! one task for each followed log lists its pieces about once a second. While a follower waits, it holds no bytes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,18 +13,15 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::store::attempts::live::append::MAX_APPEND;
-use crate::store::attempts::live::logs::{Feed, FeedState, LiveLog, Tip};
+use crate::store::attempts::live::logs::{Feed, FeedState, LiveLog};
 use crate::store::attempts::live::window::CHUNK;
 use crate::store::error::StoreError;
 use crate::store::handle::Store;
 use crate::store::key::{Key, LivePart};
 use crate::store::object::ByteStream;
 
-/// Between two requests to the storage for the next piece of a followed log.
-const POLL: Duration = Duration::from_millis(1200);
-/// With each so many-th of them it is asked whether pieces were deleted: then the next one may have been merged, or another log
-/// was stored.
-const POLLS: u32 = 4;
+/// Between two listings of a followed log.
+const POLL: Duration = Duration::from_millis(950);
 
 /// A reader of a log that grows.
 pub(crate) struct Follower {
@@ -81,7 +77,7 @@ impl Store {
             if !*is_polled {
                 log.begin();
                 *is_polled = true;
-                tokio::spawn(self.clone().poll(Arc::clone(&log), tip));
+                tokio::spawn(self.clone().poll(Arc::clone(&log), tip.end));
             }
         }
         drop(is_polled);
@@ -91,9 +87,9 @@ impl Store {
     }
 
     /// Asks the storage for more of a log while anybody follows it. First all of it is read once: its digest says whether what is
-    /// stored at the end is the log that followers have.
-    async fn poll(self, log: Arc<LiveLog>, mut known: Tip) {
-        for turn in 1_u32.. {
+    /// stored at the end is the log that followers have. `known` is where it ends.
+    async fn poll(self, log: Arc<LiveLog>, mut known: u64) {
+        loop {
             {
                 let mut is_polled = log.is_polled.lock().await;
                 if !log.is_followed() {
@@ -104,7 +100,7 @@ impl Store {
             }
             // Else its followers are about to end.
             if log.feed.borrow().state == FeedState::Open
-                && let Err(error) = self.poll_once(&log, &mut known, turn % POLLS == 0).await
+                && let Err(error) = self.poll_once(&log, &mut known).await
             {
                 let (run, error) = (&log.run, chain(&error));
                 tracing::warn!(%run, attempt = log.attempt.0, error, "a followed log cannot be read");
@@ -113,24 +109,25 @@ impl Store {
         }
     }
 
-    /// Tells followers of what there is. `known` is the end that was found last.
-    async fn poll_once(
-        &self,
-        log: &LiveLog,
-        known: &mut Tip,
-        lists: bool,
-    ) -> Result<(), StoreError> {
-        self.extend_feed(log, known.end).await?;
-        self.poll_pieces(log).await?;
-        if !lists || self.deleted(&log.run, log.attempt).await? == known.deleted {
+    /// Tells followers of what there is.
+    async fn poll_once(&self, log: &LiveLog, known: &mut u64) -> Result<(), StoreError> {
+        self.extend_feed(log, *known).await?;
+        let at = log.feed.borrow().end;
+        let view = self.live_view(&log.run, log.attempt).await?;
+        if view.pieces.contains_key(&at) {
+            return self.poll_pieces(log).await;
+        }
+        let newest = view.pieces.last_key_value().map_or(0, |(start, _)| *start);
+        if !view.is_empty() && newest.max(view.merged_end()) <= at {
             return Ok(());
         }
+        // The next piece was merged, or the log is complete.
         let (tip, _) = self.load_tip(&log.run, log.attempt).await?;
         if tip.is_closed {
             return self.settle_feed(log).await;
         }
-        *known = tip;
-        self.extend_feed(log, known.end).await
+        *known = tip.end;
+        self.extend_feed(log, tip.end).await
     }
 
     /// Asks for the next pieces.
