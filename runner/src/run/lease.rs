@@ -80,7 +80,8 @@ impl Run<'_> {
         // A runner that lives has it, or there was none.
         let Some(Ok(Some(file))) = file else { return };
         match self.signals.or(release_left(datastore, (namespace, layer), &file)).await {
-            Ok(Ok(())) => file.remove(),
+            Ok(Ok(true)) => file.remove(),
+            Ok(Ok(false)) => {}
             Ok(Err(error)) => {
                 tracing::warn!("the lease of a killed runner is not released: {}", chain(&error));
             }
@@ -146,7 +147,8 @@ impl Run<'_> {
             );
         }
         if let Some(file) = &file {
-            file.record(&id).unwrap_or_else(|error| tracing::debug!("{error}"));
+            let recorded = file.record(&id, &self.scratch.join(""));
+            recorded.unwrap_or_else(|error| tracing::debug!("{error}"));
         }
         self.hold(datastore, key, id, *granted, file)
     }
@@ -196,8 +198,7 @@ impl Run<'_> {
     }
 
     /// The file of the lease on this machine. A runner that has it may be about to release its lease: with `may_wait` its end
-    /// is waited for. The lease of a runner of this machine that was killed is released: its tool has
-    /// ended by now.
+    /// is waited for, and so is the end of the tool of one that was killed. Its lease is released then.
     async fn lock_file(
         &self,
         datastore: &Client,
@@ -211,6 +212,7 @@ impl Run<'_> {
         let file = loop {
             match lock() {
                 Ok(Some(None)) if may_wait => {}
+                Ok(Some(Some(file))) if may_wait && file.has_orphan() => {}
                 Ok(file) => break file.flatten(),
                 Err(error) => {
                     tracing::debug!("a later run cannot know that this one was killed: {error}");
@@ -219,7 +221,8 @@ impl Run<'_> {
             }
             if !std::mem::replace(&mut waits, true) {
                 tracing::info!(
-                    "another runner of this machine has the lease of the layer {namespace}/{layer}: waiting for it"
+                    "another runner of this machine, or the tool of a killed one, has the lease of the layer {namespace}/{layer}: \
+                     waiting for it"
                 );
             }
             tokio::time::sleep(PAUSE).await;
@@ -245,18 +248,25 @@ impl Run<'_> {
     }
 }
 
-/// Releases the lease that the file of a killed runner names, if it names one.
+/// Releases the lease that the file of a killed runner names, if it names one, unless its tool still works. Returns whether no
+/// lease is left.
 async fn release_left(
     datastore: &Client,
     (namespace, layer): (&Name, &Name),
     file: &OwnFile,
-) -> Result<(), ClientError> {
-    let Some(id) = file.left() else { return Ok(()) };
+) -> Result<bool, ClientError> {
+    let Some(id) = file.left() else { return Ok(true) };
+    if file.has_orphan() {
+        tracing::warn!(
+            "the tool of a killed runner still works, and keeps the lease of the layer {namespace}/{layer}"
+        );
+        return Ok(false);
+    }
     datastore.release_lease(namespace, layer, &id).await?;
     tracing::info!(
         "a runner of this machine that held the lease of the layer {namespace}/{layer} was killed: its lease is released"
     );
-    Ok(())
+    Ok(true)
 }
 
 /// Releases a lease.

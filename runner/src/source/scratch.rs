@@ -428,6 +428,11 @@ fn is_orphaned(dir: &Path) -> bool {
     !is_held(&dir.join(LOCK)) && is_held(&output_of(dir))
 }
 
+/// Whether a directory is that of a run that was killed, and whose tool still works.
+pub(crate) fn has_orphan(dir: &Path) -> bool {
+    is_own(dir) && is_orphaned(dir)
+}
+
 /// Whether a process holds a lock on a file; `None`: there is no such file. Two runs that check one file at the same
 /// time do not take each other for its holder.
 fn is_held(path: &Path) -> io::Result<Option<bool>> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use support::{Fault, FaultyDatastore, LATE, Started, TestDatastore, eventually};
+use support::{Fault, FaultyDatastore, LATE, Sandbox, Started, TestDatastore, eventually};
 
 use super::layers::{LONG, SHORT, apply, finish, lease, machine, start};
 
@@ -114,6 +114,53 @@ async fn lease_of_a_killed_runner_does_not_stop_the_next_one_of_this_machine() {
     let ended = sandbox.run_with(&datastore.url, &["apply", "--no-plan", "--name", "x"]);
     assert!(ended.stderr.contains("was killed: its lease is released"), "{}", ended.stderr);
     assert_ne!(ended.code, 4, "{}", ended.stderr);
+}
+
+/// The tool hears no signal, so that it works on until the file `wait` is removed.
+#[tokio::test(flavor = "multi_thread")]
+async fn lease_of_a_killed_runner_is_kept_until_its_tool_has_saved_the_state() {
+    let datastore = TestDatastore::hasty(LONG).await;
+    let sandbox = Sandbox::new(crate::RUNNER);
+    sandbox.write("main.tf", "resource \"terraform_data\" \"a\" {}\n");
+    let (wait, started) = (sandbox.path("wait"), sandbox.path("started"));
+    std::fs::write(&wait, "").unwrap();
+    let slow = format!(
+        "#!/bin/sh\ntrap '' INT TERM\nif [ \"$1\" = apply ]; then touch {1}; while [ -e {0} ]; do sleep 0.1; done; fi\nexec {2} \"$@\"\n",
+        wait.display(),
+        started.display(),
+        support::on_path("terraform").unwrap().display()
+    );
+    sandbox.script("terraform", &slow);
+    let run = |args: &[&str]| {
+        let more = ["--name", "x", "--state", "datastore"];
+        sandbox.start(Some(&datastore.url), &[args, &more].concat())
+    };
+    let killed = run(&["apply", "--no-plan"]);
+    eventually("the tool applies", || started.exists());
+    killed.signal("KILL");
+    let checked = run(&["check"]).wait();
+    assert!(
+        checked.stderr.contains("keeps the lease of the layer default/x"),
+        "{}",
+        checked.stderr
+    );
+    assert!(!lease(&datastore, "-").await.is_null());
+
+    let locked = run(&["converge"]).wait();
+    assert_eq!(locked.code, 4, "{}", locked.stderr);
+
+    std::fs::remove_file(wait).unwrap();
+    killed.wait();
+    let mut ended = None;
+    eventually("the tool has ended", || {
+        let next = run(&["converge"]).wait();
+        assert!(matches!(next.code, 0 | 4), "{}", next.stderr);
+        ended = (next.code == 0).then_some(next.stderr);
+        ended.is_some()
+    });
+    let ended = ended.unwrap_or_default();
+    assert!(ended.contains("status: ok"), "{ended}");
+    assert_eq!(lease(&datastore, "-").await, serde_json::Value::Null);
 }
 
 #[tokio::test(flavor = "multi_thread")]

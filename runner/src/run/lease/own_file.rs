@@ -1,5 +1,6 @@
 //! The lease that a run holds, in a file of this machine. The runner holds the file's kernel lock: a later runner that gets
-//! it knows that the holder is dead, and need not wait until the lease expires.
+//! it knows that the holder is dead, and need not wait until the lease expires. But the holder's tool may still work, and needs the
+//! lease to save its state: the file also names the private directory of the run.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -10,11 +11,14 @@ use fs_err as fs;
 use url::Url;
 
 use crate::run::apply::lock::file as lock;
+use crate::source::scratch::has_orphan;
 
 /// The directory below the state home.
 const DIRECTORY: &str = "plancha/leases";
 /// How often the file is opened again because another runner has just removed it.
 const TRIES: usize = 10;
+/// A larger file is not read.
+const MAX_FILE: u64 = 8 << 10;
 
 /// The file, locked by this process.
 #[derive(Debug)]
@@ -46,17 +50,29 @@ impl OwnFile {
 
     /// The lease of a runner that was killed.
     pub(super) fn left(&self) -> Option<ClaimId> {
-        let mut text = String::new();
-        (&self.file).take(256).read_to_string(&mut text).ok()?;
-        text.trim().parse().ok()
+        self.read()?.lines().next()?.trim().parse().ok()
     }
 
-    /// Writes the lease of this runner.
-    pub(super) fn record(&self, id: &ClaimId) -> io::Result<()> {
+    /// Whether the tool of a runner that was killed still works.
+    pub(super) fn has_orphan(&self) -> bool {
+        let text = self.read().unwrap_or_default();
+        text.split_once('\n').is_some_and(|(_, dir)| has_orphan(Path::new(dir)))
+    }
+
+    fn read(&self) -> Option<String> {
+        let (mut file, mut text) = (&self.file, String::new());
+        file.rewind().ok()?;
+        file.take(MAX_FILE).read_to_string(&mut text).ok()?;
+        Some(text)
+    }
+
+    /// Writes the lease of this runner, and its private directory.
+    pub(super) fn record(&self, id: &ClaimId, scratch: &Path) -> io::Result<()> {
         let mut file = &self.file;
         file.set_len(0)?;
         file.rewind()?;
-        file.write_all(id.to_string().as_bytes())?;
+        let scratch = std::path::absolute(scratch)?;
+        file.write_all(format!("{id}\n{}", scratch.to_string_lossy()).as_bytes())?;
         file.sync_all()
     }
 
@@ -81,7 +97,7 @@ mod tests {
         let ours = lock().unwrap();
         assert_eq!(ours.left(), None);
         let id: ClaimId = "0123456789abcdef".parse().unwrap();
-        ours.record(&id).unwrap();
+        ours.record(&id, home.path()).unwrap();
         assert!(lock().is_none(), "its runner lives");
         drop(ours);
         let next = lock().unwrap();
