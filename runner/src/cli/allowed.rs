@@ -2,14 +2,14 @@
 
 use clap::error::ErrorKind;
 
-use crate::cli::environment::text;
+use crate::cli::environment::given;
 
 /// The variable that lists the allowed commands, separated by commas.
 const VARIABLE: &str = "PLANCHA_ALLOWED_COMMANDS";
 
 /// Refuses a command that the variable does not list, with exit code 64. Without the variable every command is allowed.
 pub(super) fn check(command: Option<&str>, program: &clap::Command) -> Result<(), clap::Error> {
-    let (Some(allowed), Some(command)) = (text(VARIABLE), command) else { return Ok(()) };
+    let (Some(allowed), Some(command)) = (given(VARIABLE), command) else { return Ok(()) };
     refusal(&allowed, command, program).map_or(Ok(()), |reason| {
         Err(clap::Error::raw(ErrorKind::InvalidSubcommand, format!("{reason}\n")))
     })
@@ -23,6 +23,11 @@ fn refusal(allowed: &str, command: &str, program: &clap::Command) -> Option<Stri
     let is_known = |name: &&&str| program.find_subcommand(name).is_some();
     if let Some(unknown) = allowed.iter().find(|name| !is_known(name)) {
         return Some(format!("{VARIABLE} names `{unknown}`, which is not a command"));
+    }
+    if allowed.is_empty() {
+        return Some(format!(
+            "{VARIABLE} names no command, so none is allowed: list some, or remove it"
+        ));
     }
     let list = allowed.join(", ");
     (!allowed.contains(&command))
@@ -43,6 +48,8 @@ mod tests {
         assert_eq!(refusal("plan, check", "check"), None);
         assert!(refusal("plan,check", "apply").unwrap().contains("plan, check"));
         assert!(refusal("plan,chekc", "plan").unwrap().contains("chekc"));
-        assert!(refusal(",", "plan").is_some(), "a list without a command allows none");
+        for empty in ["", " ", ","] {
+            assert!(refusal(empty, "plan").unwrap().contains("none is allowed"), "{empty}");
+        }
     }
 }

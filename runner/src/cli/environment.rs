@@ -398,7 +398,12 @@ fn terragrunt_log() -> Vec<(String, OsString)> {
 
 /// A variable that is set to something.
 pub(super) fn text(name: &str) -> Option<String> {
-    env::var(name).ok().filter(|text| !text.trim().is_empty())
+    given(name).filter(|text| !text.trim().is_empty())
+}
+
+/// The value of a variable, also an empty one.
+pub(super) fn given(name: &str) -> Option<String> {
+    env::var(name).ok()
 }
 
 impl Tenv {

@@ -8,6 +8,7 @@ mod table;
 mod targets;
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use datastore_api::chain;
@@ -177,6 +178,11 @@ pub(crate) async fn run(mut each: Each, shared: Shared<'_>, named_layers: bool) 
     let run = each.run();
     let targets = match targets::find(&run.targets, run.identity.namespace.as_ref()) {
         Ok(None) if named_layers => {
+            if let Some(missing) = run.targets.iter().find(|target| !Path::new(target).exists()) {
+                let reason =
+                    format!("{missing}, where the manifests of the layers were, does not exist");
+                return Some(refused(&JobError::Config(reason)));
+            }
             tracing::warn!("there are no manifests of layers any more: nothing is done");
             Vec::new()
         }

@@ -17,7 +17,7 @@ pub(crate) struct Hooks {
 impl Hooks {
     /// Finds the programs before anything runs. What is wrong with one of them is the error.
     pub(crate) fn find(args: &HookArgs, source: &Source) -> Result<Self, String> {
-        let source = source.local_directory().filter(|_| !args.hooks_from_source);
+        let source = source.local_root().filter(|_| !args.hooks_from_source);
         let hook = |flag: &str, path: &Option<PathBuf>| {
             let found = path.as_deref().map(|path| find(path, source.as_deref()));
             found.transpose().map_err(|reason| format!("{flag}: {reason}"))

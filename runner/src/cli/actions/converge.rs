@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::BoolishValueParser;
+use clap::value_parser;
 use datastore_api::Sha256;
 use datastore_api::approval::MAX_LIFETIME;
 
@@ -35,7 +36,7 @@ pub struct CheckArgs {
     #[command(flatten)]
     pub monitoring: MonitoringArgs,
     /// How many checks in a row must have failed transiently until the status becomes an error
-    #[arg(long, env = "PLANCHA_ERROR_AFTER", value_name = "N", default_value_t = 3)]
+    #[arg(long, env = "PLANCHA_ERROR_AFTER", value_name = "N", default_value_t = 3, value_parser = value_parser!(u32).range(1..))]
     pub error_after: u32,
 }
 
@@ -67,7 +68,7 @@ pub struct ConvergeArgs {
     #[arg(long, env = "PLANCHA_EXIT_ZERO_ON_SKIP", help_heading = "Policy", value_parser = BoolishValueParser::new())]
     pub exit_zero_on_skip: bool,
     /// How many runs in a row must have failed transiently until the status becomes an error
-    #[arg(long, env = "PLANCHA_ERROR_AFTER", value_name = "N", default_value_t = 3)]
+    #[arg(long, env = "PLANCHA_ERROR_AFTER", value_name = "N", default_value_t = 3, value_parser = value_parser!(u32).range(1..))]
     pub error_after: u32,
     /// Several layers.
     #[command(flatten)]

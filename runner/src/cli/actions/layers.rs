@@ -1,6 +1,6 @@
 //! The arguments of a command that works on several layers.
 
-use clap::Args;
+use clap::{Args, value_parser};
 
 /// Several layers.
 #[derive(Clone, Debug, Args)]
@@ -11,6 +11,6 @@ pub struct LayersArgs {
     #[arg(long, value_name = "LAYER=NEEDED")]
     pub needs: Vec<String>,
     /// How many layers run at the same time
-    #[arg(long, env = "PLANCHA_PARALLEL", value_name = "N", default_value_t = 1)]
+    #[arg(long, env = "PLANCHA_PARALLEL", value_name = "N", default_value_t = 1, value_parser = value_parser!(u16).range(1..))]
     pub parallel: u16,
 }

@@ -18,6 +18,12 @@ impl Job {
     ) -> Result<Self, JobError> {
         let CheckArgs { run, policy, detailed_exitcode, error_after, .. } = args;
         check_files(&run)?;
+        let is_lock = |arg: &&String| arg.trim_start_matches('-').split('=').next() == Some("lock");
+        if let Some(arg) = run.args.iter().find(is_lock) {
+            return Err(JobError::Usage(format!(
+                "`{arg}` after --: a check never takes the lock of the state, so that no other run waits for it; leave it out"
+            )));
+        }
         let policy = load_policy(&policy, &run)?;
         let action = Action::Check { detailed_exitcode };
         let mut job = Self::new(run, false, false, environment, |_| Ok(action)).await?;
@@ -78,6 +84,6 @@ fn check_files(run: &RunArgs) -> Result<(), JobError> {
 
 /// Reads the policy. One inside of the source is refused: its author could allow himself everything.
 fn load_policy(args: &PolicyArgs, run: &RunArgs) -> Result<Arc<Policy>, JobError> {
-    let dir = named_source(run)?.local_directory();
+    let dir = named_source(run)?.local_root();
     Ok(Arc::new(Policy::load(args, dir.as_deref())?))
 }

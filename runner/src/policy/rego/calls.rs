@@ -74,7 +74,7 @@ impl Modules {
             for rule in &module.rules {
                 let path = rule_path(rule).unwrap_or_default();
                 let Some(name) = path.first().filter(|name| is_deciding(name)) else { continue };
-                if is_boolean(rule) || path.len() > 1 {
+                if is_boolean(rule) || is_function(rule) || path.len() > 1 {
                     return Err(format!(
                         "{}: the rule {name} is no set of messages: write `{name} contains MESSAGE if {{ ... }}`, or \
                          `{name}[MESSAGE] {{ ... }}` in Rego v0",

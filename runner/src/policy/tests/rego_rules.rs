@@ -43,6 +43,10 @@ fn rego_that_could_fail_unseen_is_refused_with_file_and_line() {
         ("package main\nwarn contains \"x\" if true".to_owned(), "no rule `deny`"),
         ("package policy\ndeny contains \"x\" if true".to_owned(), "no rule `deny`"),
         (
+            "package main\ndeny(x) := \"no\" if x".to_owned(),
+            "main.rego:2:1: the rule deny is no set of messages",
+        ),
+        (
             "package main\ndeny if { input.x }".to_owned(),
             "main.rego:2:1: the rule deny is no set of messages",
         ),

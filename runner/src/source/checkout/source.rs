@@ -91,6 +91,13 @@ impl Source {
         }
     }
 
+    /// The directory of the whole source, of which the code may be a part: the work tree of git, if there is one.
+    pub(crate) fn local_root(&self) -> Option<PathBuf> {
+        let dir = self.local_directory()?;
+        let root = dir.ancestors().find(|dir| dir.join(".git").exists()).map(Path::to_owned);
+        Some(root.unwrap_or(dir))
+    }
+
     /// The directory without links, if it is one.
     pub(crate) fn directory(&self) -> Option<PathBuf> {
         let Self::Directory(dir) = self else { return None };
@@ -101,6 +108,19 @@ impl Source {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_whole_source_of_a_module_is_its_work_tree() {
+        let tree = tempfile::tempdir().unwrap();
+        let root = fs::canonicalize(tree.path()).unwrap();
+        let module = root.join("live/vpc");
+        fs::create_dir_all(&module).unwrap();
+        let source = Source::Directory(module.clone());
+        assert_eq!(source.local_root(), Some(module));
+        // In a submodule or another work tree it is a file.
+        fs::write(root.join(".git"), "gitdir: x\n").unwrap();
+        assert_eq!(source.local_root(), Some(root));
+    }
 
     #[test]
     fn a_url_is_git_and_all_else_a_directory() {
