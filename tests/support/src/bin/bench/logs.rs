@@ -9,7 +9,7 @@ use support::{Dialect, FakeCloud};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use super::{MIB, PIECE, Programs, Server, file, ms};
+use super::{MIB, Programs, Server, file, ms};
 
 const LOG: &str = "namespace=n&layer=l&run=r&attempt=0";
 /// Lines are appended one by one.
@@ -74,7 +74,7 @@ async fn followers(programs: &Programs) {
 async fn large(programs: &Programs) {
     let server = Server::start(&programs.datastore);
     let mut log = Log::new(&server.url);
-    let piece = PIECE.repeat(APPEND / PIECE.len());
+    let piece = vec![b'a'; APPEND];
     let mut appends = Vec::with_capacity(PIECES);
     for _ in 0..PIECES {
         let since = Instant::now();
@@ -166,7 +166,8 @@ async fn read(url: &str) -> Duration {
     while let Some(bytes) = answer.chunk().await.unwrap() {
         length += bytes.len();
     }
-    assert_eq!(length, PIECES * APPEND);
+    // As JSON, it is a little longer.
+    assert!(length >= PIECES * APPEND, "{length}");
     since.elapsed()
 }
 
