@@ -37,6 +37,8 @@ use crate::run::lease::renewal::{Renewal, Renewed};
 
 /// How long the release of a lease may take.
 const RELEASE: Duration = Duration::from_secs(5);
+/// How long a run that takes no lease waits for the tool of a killed one.
+const ORPHAN: Duration = Duration::from_secs(5);
 /// Between two tries to lock the file of the lease.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -79,6 +81,13 @@ impl Run<'_> {
         let file = file.map(|home| OwnFile::lock(home, url, (namespace, layer)));
         // A runner that lives has it, or there was none.
         let Some(Ok(Some(file))) = file else { return };
+        // The tool of a killed runner is told to stop, and is soon at its end.
+        let ended = async {
+            while file.has_orphan() {
+                tokio::time::sleep(PAUSE).await;
+            }
+        };
+        drop(self.signals.or(tokio::time::timeout(ORPHAN, ended)).await);
         match self.signals.or(release_left(datastore, (namespace, layer), &file)).await {
             Ok(Ok(true)) => file.remove(),
             Ok(Ok(false)) => {}

@@ -64,7 +64,7 @@ async fn plan_and_destroy_release_the_lease_of_a_killed_runner_of_this_machine()
         assert_eq!(run(&["apply", "--no-plan"]).code, 0);
         let real = support::on_path("terraform").unwrap();
         let kill = format!(
-            "#!/bin/sh\n[ \"$1\" = init ] && kill -9 $PPID\nexec {} \"$@\"\n",
+            "#!/bin/sh\n[ \"$1\" = init ] && kill -9 $PPID && exit 1\nexec {} \"$@\"\n",
             real.display()
         );
         sandbox.script("terraform", &kill);
