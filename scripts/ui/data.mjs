@@ -111,7 +111,7 @@ export function hostilePlan() {
         [
             change("", "aws_instance", "x", HOSTILE, ["update"], { [HOSTILE]: HOSTILE, comment: "user" }, { [HOSTILE]: `${HOSTILE}!`, comment: BIDI, zero: "pay\u200bpal", ansi: "\u001b[31mred\u001b[0m", control: "a\u0007b\u0000c" }),
             change(`module.a["${"long-".repeat(60)}"]`, "aws_instance", "__proto__", null, ["create"], null, { constructor: "toString", ["__proto__x"]: "\u2028line", blob: "x".repeat(100_000), json: '{"a":1,"a":2,"n":12345678901234567890}', deep: JSON.parse(`${'{"a":'.repeat(40)}1${"}".repeat(40)}`) }),
-            change("", "aws_instance", "javascript", "javascript:alert(1)", ["delete"], { link: "javascript:alert(1)", html: "</pre></div><h1>gone</h1>" }, null),
+            change("", "aws_instance", "javascript", "javascript:alert(1)", ["delete"], { link: "javascript:alert(1)", html: "</pre></div><h1>gone</h1>" }, null, { action_reason: "constructor" }),
         ],
         { output_changes: { [HOSTILE]: { actions: ["create"], before: null, after: HOSTILE, after_unknown: false, before_sensitive: false, after_sensitive: false } } },
     );

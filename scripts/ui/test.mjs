@@ -76,10 +76,9 @@ await check("a caller without a token signs in by the form, comes back, and sign
     await page.getByRole("button", { name: "Sign in" }).click();
     await page.waitForURL(datastore.url + wanted);
     await page.locator(".item.target").waitFor();
-    for (const view of ["log", "steps", "files"]) {
+    for (const [view, text] of [["log", "Download"], ["steps", "show json"], ["files", "run.log"]]) {
         await page.goto(`${datastore.url}${run("shop", `&view=${view}`)}`);
-        await page.locator(`[aria-selected=true]`).waitFor();
-        assert.equal(await page.locator(".failure").count(), 0, view);
+        await page.getByText(text).first().waitFor();
     }
     await page.getByRole("button", { name: "Sign out" }).click();
     await page.waitForURL("**/sign-in");
@@ -355,6 +354,7 @@ await check("differences, JSON, modules and escape codes", async () => {
         equal("colour", ansi.read("\u001b[1;31mred"), { text: "red", spans: [{ start: 0, end: 3, style: "ansi-red ansi-bold" }] });
         equal("the next line", ansi.read("on\u001b[22moff\u001b[mend").spans, [{ start: 0, end: 2, style: "ansi-red ansi-bold" }, { start: 2, end: 5, style: "ansi-red" }]);
         equal("cut", ansi.read("a\u001b[3").text, "a3");
+        equal("background", new Ansi().read("\u001b[1;41mx").spans[0]?.style, "ansi-bold");
         return failures;
     });
     assert.deepEqual(failures, []);
@@ -415,8 +415,8 @@ await check("a lost run: both parts about its plan say the same", async () => {
 
 await check("refused, empty and unknown", async () => {
     for (const [path, text] of [
-        ["/?namespace=secret", "You may not see this"],
-        ["/?namespace=secret&layer=vault&run=vault-plan", "You may not see this"],
+        ["/?namespace=secret", "You do not have access to this"],
+        ["/?namespace=secret&layer=vault&run=vault-plan", "You do not have access to this"],
         ["/?namespace=empty", "No layers"],
         ["/?namespace=team-a&layer=none", "No runs"],
         ["/?namespace=team-a&layer=shop&run=none", "There is no such run"],
@@ -463,7 +463,7 @@ await check("a run that has not written anything yet", async () => {
     const key = { namespace: "team-a", layer: "claimed", run: "claimed-plan", attempt: 0 };
     await datastore.send("POST", "attempts", { ...key, claim: "00000000-0000-4000-8000-000000000000" });
     const page = await open(run("claimed"));
-    await page.getByText("The log has not begun").waitFor();
+    await page.getByText("The log is empty so far").waitFor();
     await datastore.send("POST", "logs", { ...key, offset: 0 }, "the first line\n");
     await page.getByText("the first line").waitFor();
     await page.locator(".run-header").getByText("running").waitFor();
@@ -477,9 +477,9 @@ await check("a run that has not started, and the list of runs, are asked for aga
     await missing.getByText("There is no such run").waitFor();
     const page = await open("/?namespace=team-a&layer=later", { hasClock: true });
     await page.getByText("No runs", { exact: true }).waitFor();
-    await datastore.store("team-a", "later", "later-plan", { log: "it has begun\n", report: data.report() });
+    await datastore.store("team-a", "later", "later-plan", { log: "it has started\n", report: data.report() });
     await missing.clock.runFor(5_000);
-    await missing.getByText("it has begun").waitFor();
+    await missing.getByText("it has started").waitFor();
     const link = page.getByRole("link", { name: "later-plan" });
     await page.clock.runFor(15_000);
     await page.locator("tbody .badge").getByText("changes").waitFor();
@@ -533,7 +533,7 @@ const VIEWS = {
     "hostile-log": [run("hostile", "&view=log"), "the last line"],
     steps: [run("shop", "&view=steps"), "show json"],
     files: [run("shop", "&view=files"), "run.log"],
-    refused: ["/?namespace=secret", "You may not see this"],
+    refused: ["/?namespace=secret", "You do not have access to this"],
     empty: ["/?namespace=empty", "No layers"],
     "sign-in": ["/sign-in?next=/", "Token"],
 };

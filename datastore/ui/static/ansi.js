@@ -68,7 +68,7 @@ export class Ansi {
                 this.on.delete("ansi-bold");
                 this.on.delete("ansi-faint");
             } else {
-                const name = { 1: "bold", 2: "faint", 3: "italic", 4: "underline" }[code % 20];
+                const name = { 1: "bold", 2: "faint", 3: "italic", 4: "underline" }[code < 25 ? code % 20 : 0];
                 if (name && code < 20) {
                     this.on.add(`ansi-${name}`);
                 } else if (name) {

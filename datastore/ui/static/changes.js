@@ -433,7 +433,8 @@ function textOf(change) {
         const { address, previous_address, reason, attributes } = change.resource;
         const badges = badgesOf(change).map(({ text }) => text);
         const done = change.kinds.map((kind) => DONE[kind]);
-        const parts = [address, previous_address, importedId(change.resource), reason, ...badges, ...done, JSON.stringify(attributes)];
+        const values = attributes.map(({ path, before = "", after = "" }) => [pathText(path), before, after]);
+        const parts = [address, previous_address, importedId(change.resource), reason, ...badges, ...done, JSON.stringify(values)];
         change.text = parts.join(" ").toLowerCase();
     }
     return change.text;

@@ -34,7 +34,7 @@ export function failure({ message, next, errors }) {
 /** @param {unknown} error */
 export function failed(error) {
     if (error instanceof Refusal) {
-        const title = { 403: "You may not see this", 404: "There is no such thing", 422: "The changes of this plan cannot be listed", 503: "The datastore cannot answer now" }[error.status] ?? "The datastore refuses this";
+        const title = { 403: "You do not have access to this", 404: "Not found", 422: "The changes of this plan cannot be listed", 503: "The datastore cannot answer now" }[error.status] ?? "The datastore refuses this";
         return notice(title, h("p", null, foreign(error.message)));
     }
     const text = error instanceof Error ? error.message : String(error);

@@ -22,18 +22,18 @@ import { Refusal, api, get, texts } from "./api.js";
  * @param {Query} run
  * @param {Listener} listener
  * @param {() => boolean} mayCome whether a log may come that is not there
+ * @param {AbortSignal} signal ends it with an error
  * @returns {Promise<"complete" | "missing">}
  */
-export async function follow(run, listener, mayCome) {
+export async function follow(run, listener, mayCome, signal) {
     let [offset, failures] = [0, 0];
     for (;;) {
         /** @type {End} */
         let end = "broken";
         try {
             const url = api("logs", { ...run, follow: "true", offset });
-            const response = await get(url, { headers: { accept: "text/event-stream" } });
+            const response = await get(url, { headers: { accept: "text/event-stream" }, signal });
             listener.connected();
-            const before = offset;
             for await (const event of events(response)) {
                 offset = event.id ?? offset;
                 if (event.name === "end") {
@@ -41,9 +41,10 @@ export async function follow(run, listener, mayCome) {
                     break;
                 }
                 listener.text(event.data);
+                failures = 0;
             }
-            failures = offset > before ? 0 : failures;
         } catch (error) {
+            signal.throwIfAborted();
             if (error instanceof Refusal && error.status === 416) {
                 end = "replaced";
             } else if (error instanceof Refusal && error.status === 404) {

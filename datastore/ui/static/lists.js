@@ -3,6 +3,7 @@
 import { again } from "./again.js";
 import { Refusal, api, get, json, jsonIfAny, page } from "./api.js";
 import { badge, fill, foreign, h, notice, when } from "./dom.js";
+import { failed } from "./failures.js";
 import { report, status } from "./record.js";
 import { age, count, visibleText } from "./text.js";
 
@@ -80,7 +81,7 @@ async function paged(label, columns, load, empty) {
     const head = h("thead", null, h("tr", null, columns.map((column) => h("th", { scope: "col" }, column))));
     const table = h("div", { class: "table" }, h("table", { "aria-label": label }, head, body));
     const more = h("button", { type: "button", class: "more" }, "Show more");
-    const box = h("div");
+    const [box, problem] = [h("div"), h("div")];
     /** @type {Map<string, {row: Row, element: HTMLElement}>} */
     let shown = new Map();
     let isFirst = true;
@@ -92,20 +93,23 @@ async function paged(label, columns, load, empty) {
         if (rows.length === 0) {
             fill(box, empty());
         } else if (!table.isConnected) {
-            fill(box, table, more);
+            fill(box, table, more, problem);
         }
     };
     /** @param {string | null} after */
     const showMore = async (after) => {
-        isFirst = false;
         more.disabled = true;
+        fill(problem);
         try {
             const { rows, next } = await load(after);
+            isFirst = false;
             const elements = rows.map(({ make }) => make());
             body.append(...elements);
             more.hidden = next === null;
             more.onclick = () => void showMore(next);
             elements[0]?.querySelector("a")?.focus();
+        } catch (error) {
+            fill(problem, failed(error));
         } finally {
             more.disabled = false;
         }

@@ -62,7 +62,7 @@ export class PlanView {
         ];
         fill(this.result, found.filter(Boolean).join(", "));
         if (rows.length === 0) {
-            const text = isFiltered ? "No change matches the filter." : "No changes: what exists is as the code declares it.";
+            const text = isFiltered ? "No change matches the filter." : "No changes: the infrastructure matches the configuration.";
             fill(this.list.element, h("p", { class: "empty" }, text));
         }
         return rows;
@@ -335,7 +335,7 @@ function details(change) {
     const fact = (/** @type {string} */ name, /** @type {Child} */ value) => h("div", null, h("dt", null, name), h("dd", null, value));
     const facts = [
         module && fact("Address", h("code", null, foreign(address))),
-        reason && fact("Because", foreign(REASONS[reason] ?? reason)),
+        reason && fact("Because", foreign(Object.hasOwn(REASONS, reason) ? (REASONS[reason] ?? reason) : reason)),
         previous_address && fact("Moved from", h("code", null, foreign(previous_address))),
         imported !== null && fact("Imported by ID", h("code", null, foreign(imported))),
         deposed && fact("Deposed", ["an object that an earlier replacement left: ", h("code", null, foreign(deposed))]),

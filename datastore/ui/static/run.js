@@ -55,6 +55,8 @@ export class RunView {
         this.log = null;
         /** @type {LogView | null} */
         this.text = null;
+        /** Ends the request for the log that is shown. */
+        this.following = new AbortController();
         /** Shows whether the log still grows. */
         this.sayLive = () => {};
     }
@@ -92,9 +94,15 @@ export class RunView {
 
     /** Asks for the attempts, and for the report of the one that is shown. */
     async load() {
+        const before = this.attempts;
         this.attempts = (await json("attempts", this.key)).attempts;
         if (this.attempts.length > 0 && this.attempt) {
-            this.record = report(this.#has("run.json") ? await jsonIfAny("artifacts", { ...this.#query(), name: "run.json" }) : null);
+            try {
+                this.record = report(this.#has("run.json") ? await jsonIfAny("artifacts", { ...this.#query(), name: "run.json" }) : null);
+            } catch (error) {
+                this.attempts = before; // The next poll must still see what is new.
+                throw error;
+            }
             const known = JSON.stringify([this.attempts.length, this.attempt.live, this.#heard(), this.record]);
             if (known !== this.known) {
                 this.known = known;
@@ -113,6 +121,7 @@ export class RunView {
         const why = this.#whyNoPlan();
         await this.load();
         if (this.attempts.length === 0) {
+            this.following.abort();
             fill(this.view, h("h1", null, foreign(this.key.run)), this.#missing());
             return false;
         }
@@ -363,6 +372,8 @@ export class RunView {
 
     /** @returns {Promise<Child>} */
     async #log() {
+        this.following.abort();
+        this.following = new AbortController();
         const view = new LogView({ steps: true, name: "log" });
         this.log = view;
         view.isFollowing = Boolean(this.attempt.live) && !location.hash;
@@ -380,7 +391,7 @@ export class RunView {
             connected: this.sayLive,
             waiting: (/** @type {"none" | "lost"} */ why, /** @type {number} */ seconds) =>
                 why === "none"
-                    ? fill(empty, "The log has not begun. It appears here as soon as the run writes it.")
+                    ? fill(empty, "The log is empty so far. It appears here as soon as the run writes it.")
                     : say(`The connection is lost: trying again in ${seconds} s.`),
         };
         const download = h("a", { href: this.#fileAddress("run.log"), download: "run.log" }, "Download");
@@ -392,7 +403,10 @@ export class RunView {
             fill(empty, end === "missing" ? "This attempt has no log." : "The log is empty.");
             say(end === "complete" && download);
         };
-        follow(this.#query(), listener, () => this.mayChange).then(finish, (error) => {
+        follow(this.#query(), listener, () => this.mayChange, this.following.signal).then(finish, (error) => {
+            if (error.name === "AbortError") {
+                return;
+            }
             view.element.prepend(failed(error));
             say("");
         });
