@@ -181,7 +181,8 @@ impl Authenticator {
         }
     }
 
-    /// Whether a caller may still do what it does for a while, by the rules of now. While that cannot be found out, it may.
+    /// Whether the caller of a long request still has its permission, by the current rules. While its token cannot be verified, it
+    /// keeps the permission.
     pub(crate) async fn still_allows(
         &self,
         headers: &HeaderMap,

@@ -6,8 +6,8 @@
 //! budget ([`value`]), and so has the whole list ([`listing`]).
 //!
 //! No sensitive value is listed: what the plan marks is hidden with all below it ([`marks`]), where a mark is missing or does
-//! not fit its value, the value is hidden too, and a text that is marked anywhere in the plan is hidden wherever else it
-//! appears ([`secrets`]).
+//! not fit its value, the value is hidden too, and a text that is marked in one place is searched for in all others,
+//! within limits ([`secrets`]).
 
 mod compare;
 mod error;

@@ -63,7 +63,7 @@ async fn page(State(authenticator): State<Authenticator>, headers: HeaderMap) ->
             response
         }
         Err(error) => {
-            tracing::error!(%error, "the page cannot be made");
+            tracing::error!(%error, "cannot render the page");
             StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
     }

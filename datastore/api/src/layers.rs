@@ -61,6 +61,25 @@ pub struct LayerRun {
     pub live: Option<Live>,
 }
 
+impl LayerRun {
+    /// A run that has no result yet.
+    pub fn without_result(run: String, attempt: Attempt, created: String) -> Self {
+        Self {
+            run,
+            attempt,
+            action: None,
+            outcome: None,
+            created,
+            finished: None,
+            counts: None,
+            revision: None,
+            tool: None,
+            tool_version: None,
+            live: None,
+        }
+    }
+}
+
 /// The counts of a plan, as Burrito counts them: a replacement is both a creation and a deletion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanCounts {

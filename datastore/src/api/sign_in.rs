@@ -124,7 +124,7 @@ fn signed_in(context: Option<&RequestContext>, session: NewSession) -> Response 
     redirect(&session.next, session.cookies)
 }
 
-/// Records that somebody could not sign in.
+/// Records a failed sign-in.
 fn record(context: Option<&RequestContext>, error: &SignInError) {
     let (id, status) = (context.map(RequestContext::id), error.status().as_u16());
     tracing::info!(parent: None, id, status, "audit: not signed in");

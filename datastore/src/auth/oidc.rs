@@ -19,7 +19,7 @@ pub use crate::auth::oidc::settings::{IssuerUrl, Oidc, OidcClient};
 use crate::auth::caller::{Caller, Rights};
 use crate::auth::claims::Claims;
 use crate::auth::error::AuthError;
-use crate::auth::oidc::flow::{Begun, Callback, FlowError};
+use crate::auth::oidc::flow::{Callback, FlowError, SignInStart};
 use crate::auth::oidc::provider::Provider;
 use crate::auth::oidc::token::{Expected, Identity, TokenError, unverified_issuer, verify};
 use crate::auth::policy::{Policy, Who};
@@ -51,7 +51,7 @@ impl Issuers {
         self.0.iter().map(|issuer| issuer.name().to_owned()).collect()
     }
 
-    /// Whether a token is of one of them, or pretends to be.
+    /// Whether a token names one of them as its issuer, which is not verified.
     pub(super) fn have_issued(&self, token: &SecretString) -> bool {
         let named = unverified_issuer(token.expose_secret());
         named.is_some_and(|named| self.0.iter().any(|issuer| issuer.name() == named))
@@ -119,7 +119,7 @@ impl Issuer {
     }
 
     /// Begins a sign-in. `origin` is our address, `next` the path to show at the end.
-    pub(super) async fn begin(&self, origin: &str, next: String) -> Result<Begun, FlowError> {
+    pub(super) async fn begin(&self, origin: &str, next: String) -> Result<SignInStart, FlowError> {
         let client = self.client.as_ref().ok_or(FlowError::NoPage)?;
         flow::begin(&self.provider, client, origin, next).await
     }
@@ -141,7 +141,7 @@ impl Issuer {
     }
 }
 
-/// The caller with this identity. Anyone may have an ID token of a public issuer: who is in no rule is unknown.
+/// The caller with this identity. Anyone may have an ID token of a public issuer: one that no rule covers is refused.
 fn caller(
     issuer: &str,
     subject: &str,

@@ -305,7 +305,7 @@ impl Policy {
 impl Rule {
     /// Whether it allows this to a session in a browser.
     pub(super) fn allows_in_browsers(&self, access: Access) -> bool {
-        (self.all_in_browsers || !access.is_for_programs()) && self.allows(access)
+        self.all_in_browsers && self.allows(access)
     }
 
     pub(super) fn allows(&self, access: Access) -> bool {

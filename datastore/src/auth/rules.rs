@@ -1,5 +1,5 @@
-//! The rules in effect. Their files are read again when they change: who loses a rule or a token, loses it within seconds, also
-//! in a session.
+//! The rules in effect. Their files are read again when they change: a rule or a token that is removed ends within seconds,
+//! also in sessions.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};

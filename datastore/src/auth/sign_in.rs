@@ -26,7 +26,7 @@ pub(crate) struct SignInOptions {
     pub(crate) by_token: bool,
 }
 
-/// Somebody has signed in.
+/// The result of a successful sign-in.
 pub(crate) struct NewSession {
     /// The caller, for the log.
     pub(crate) caller: String,
@@ -36,7 +36,7 @@ pub(crate) struct NewSession {
     pub(crate) next: String,
 }
 
-/// Why nobody has signed in, or out.
+/// Why a sign-in or sign-out has failed.
 #[derive(Debug)]
 pub(crate) enum SignInError {
     /// Callers are not authenticated.
@@ -47,7 +47,7 @@ pub(crate) enum SignInError {
     Foreign,
     /// The caller is not known.
     Token(Option<Refusal>),
-    /// Nobody can sign in there.
+    /// People cannot sign in there.
     UnknownIssuer,
     /// The sign-in at the issuer failed.
     Issuer(StatusCode, String),
@@ -82,7 +82,7 @@ impl Authenticator {
         new_session(guarded, &address, of, &caller, until, next)
     }
 
-    /// The header that ends the session of a browser, which a form of ours has asked for.
+    /// The header that ends the session of a browser, requested by a form of ours.
     pub(crate) fn sign_out(&self, headers: &HeaderMap) -> Result<HeaderValue, SignInError> {
         let (_, address) = self.of_form(headers)?;
         Ok(Cookie::Session.set(address.is_secure(), "", 0))
@@ -97,10 +97,10 @@ impl Authenticator {
     ) -> Result<(String, HeaderValue), SignInError> {
         let (guarded, address) = self.for_browser(headers)?;
         let issuer = guarded.issuers.for_browser(name).ok_or(SignInError::UnknownIssuer)?;
-        let begun = issuer.begin(address.origin(), next).await;
-        let begun = begun.map_err(|error| failed(issuer.name(), &error))?;
-        let sealed = guarded.keys.seal(Cookie::SignIn, &begun.state)?;
-        Ok((begun.location, Cookie::SignIn.set(address.is_secure(), &sealed, MAX_SIGN_IN)))
+        let start = issuer.begin(address.origin(), next).await;
+        let start = start.map_err(|error| failed(issuer.name(), &error))?;
+        let sealed = guarded.keys.seal(Cookie::SignIn, &start.state)?;
+        Ok((start.location, Cookie::SignIn.set(address.is_secure(), &sealed, MAX_SIGN_IN)))
     }
 
     /// Ends a sign-in at the issuer with this name.
@@ -152,6 +152,9 @@ impl Authenticator {
 impl Guarded {
     /// Who signs in by this token, and until when the token is valid, in seconds since 1970.
     async fn signed_in(&self, token: SecretString) -> Result<(SignedIn, Caller, i64), AuthError> {
+        if token.expose_secret().is_empty() {
+            return Err(AuthError::NoToken);
+        }
         let policy = self.rules.current();
         let digest = Sha256::of(token.expose_secret().as_bytes());
         if let Some(caller) = self.listed(digest, &policy) {
@@ -189,7 +192,7 @@ fn new_session(
     Ok(NewSession { caller: caller.name().to_owned(), cookies: vec![cookie], next })
 }
 
-/// A failed sign-in at an issuer, which is also logged: the person who sees the page cannot mend it.
+/// A failed sign-in at an issuer, which is also logged: the person who sees the page cannot fix it.
 fn failed(issuer: &str, error: &FlowError) -> SignInError {
     tracing::warn!(issuer, error = chain(error), "a sign-in at an issuer failed");
     let status = match error {
@@ -238,7 +241,7 @@ impl fmt::Display for SignInError {
         match self {
             Self::Open => f.write_str("Callers are not authenticated here: there is no need to sign in."),
             Self::NoAddress => f.write_str(
-                "Nobody can sign in at this address. Its operator can set --public-url to the address with https:// that \
+                "People cannot sign in at this address. Its operator can set --public-url to the address with https:// that \
                  browsers use.",
             ),
             Self::Foreign => f.write_str(

@@ -5,7 +5,7 @@
 //! machine (DNS rebinding).
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::str::FromStr;
 
 use axum::http::header::{HOST, HeaderMap, ORIGIN};
@@ -48,10 +48,10 @@ impl Site {
         if let Some(public) = &self.public_url {
             return Some(public.clone());
         }
-        let host = text(headers, HOST.as_str()).filter(|host| is_loopback(host))?;
+        let host =
+            text(headers, HOST.as_str()).filter(|host| self.is_loopback && is_loopback(host))?;
         let scheme = if self.has_tls { "https" } else { "http" };
         Some(PublicUrl { origin: format!("{scheme}://{host}"), is_secure: self.has_tls })
-            .filter(|_| self.is_loopback)
     }
 
     /// Checks that a page of ours has sent a form.
@@ -190,9 +190,7 @@ impl Foreign {
 
 /// Whether an address reaches this machine only.
 pub(crate) fn is_loopback_address(address: IpAddr) -> bool {
-    let mapped =
-        |address: Ipv6Addr| address.to_ipv4_mapped().is_some_and(|v4: Ipv4Addr| v4.is_loopback());
-    address.is_loopback() || matches!(address, IpAddr::V6(v6) if mapped(v6))
+    address.to_canonical().is_loopback()
 }
 
 #[cfg(test)]

@@ -75,7 +75,7 @@ enum Escape {
     #[default]
     None,
     /// After a backslash.
-    Begun,
+    Start,
     /// After `\u`: digits that are missing, and the number so far.
     Hex(u8, u32),
 }
@@ -175,13 +175,13 @@ impl StringState {
                     self.rest = Some(digests.build_hasher());
                 }
                 if byte == b'\\' {
-                    self.escape = Escape::Begun;
+                    self.escape = Escape::Start;
                 } else if is_new {
                     (self.chars, self.is_half) = (self.chars + 1, false);
                 }
             }
-            Escape::Begun if byte == b'u' => self.escape = Escape::Hex(4, 0),
-            Escape::Begun => {
+            Escape::Start if byte == b'u' => self.escape = Escape::Hex(4, 0),
+            Escape::Start => {
                 (self.chars, self.is_half, self.escape) = (self.chars + 1, false, Escape::None);
             }
             Escape::Hex(missing, number) => {

@@ -70,7 +70,7 @@ struct Entry {
     /// An object without its end, in `heads`.
     head: Range<usize>,
     /// What an import is of: it may be sensitive.
-    importing: Option<Box<[u8]>>,
+    importing: Option<Range<usize>>,
     attributes: Range<usize>,
     is_too_large: bool,
 }
@@ -117,17 +117,16 @@ impl Listing {
             return;
         }
         let head = |out: &mut Vec<u8>| write_resource(out, resource);
-        let Some(head) = self.head(head) else {
+        let written = self.head(head).and_then(|head| match importing {
+            Some(id) => Some((head, Some(self.head(|out| id.write(out))?))),
+            None => Some((head, None)),
+        });
+        let Some((head, importing)) = written else {
             change.values().collect(&mut self.secrets);
-            self.left_out.entries += 1;
+            self.leave_out();
             return;
         };
         let attributes = self.attributes(change);
-        let importing = importing.map(|id| {
-            let mut text = Vec::new();
-            id.write(&mut text);
-            text.into()
-        });
         let entry = Entry { head, importing, attributes, is_too_large: change.is_too_large };
         let list = match section {
             Section::Changes => &mut self.resources,
@@ -150,7 +149,7 @@ impl Listing {
             write_list(out, *b"[]", change.actions(), write_text);
         });
         let Some(head) = head else {
-            self.left_out.entries += 1;
+            self.leave_out();
             return;
         };
         let start = self.attributes.len();
@@ -175,12 +174,20 @@ impl Listing {
             write_text(out, status);
         });
         let Some(head) = head else {
-            self.left_out.entries += 1;
+            self.leave_out();
             return;
         };
         let written = problems.iter().map_while(|text| self.head(|out| write_text(out, text)));
-        let problems = written.collect();
-        self.checks.push(CheckEntry { head, problems });
+        let written = written.collect::<Vec<_>>();
+        if written.len() < problems.len() {
+            self.leave_out();
+        }
+        self.checks.push(CheckEntry { head, problems: written });
+    }
+
+    /// Counts a resource, an output or a check that is not listed, or only a part of it.
+    pub(super) fn leave_out(&mut self) {
+        self.left_out.entries += 1;
     }
 
     /// Writes the beginning of an entry; `None` if there is no room.
@@ -288,7 +295,7 @@ impl Listing {
         out.extend_from_slice(b",\"importing\":");
         match &entry.importing {
             None => out.extend_from_slice(b"null"),
-            Some(id) => write_unless_found(out, id, search),
+            Some(id) => write_unless_found(out, &self.heads[id.clone()], search),
         }
         if entry.is_too_large {
             out.extend_from_slice(b",\"too_large\":true");

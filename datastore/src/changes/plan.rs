@@ -192,6 +192,9 @@ section! {
             let seed = NodeSeed { seen: self.seen, budget: &budget };
             let Some(check) = list.next_element_seed(seed)? else { return Ok(()) };
             add_check(self.listing, &check);
+            if budget.is_exceeded() {
+                self.listing.leave_out();
+            }
         }
     }
 }

@@ -120,7 +120,7 @@ impl Search {
     }
 }
 
-/// JSON with each escape sequence replaced by what it stands for, as the text of a string has it; `None` if it has none.
+/// JSON with each escape sequence replaced by its character, as the text of a string has it; `None` if it has none.
 fn unescaped(json: &[u8]) -> Option<Vec<u8>> {
     let mut text = Vec::with_capacity(json.len());
     let (mut rest, mut has_any) = (json, false);

@@ -8,6 +8,7 @@ use std::str::FromStr;
 
 use datastore_api::Name;
 
+use crate::auth::site::is_loopback_address;
 use crate::auth::{
     Auth, Callers, Isolation, Kinds, KubeApi, Kubernetes, NewToken, Oidc, Policy, ServiceAccount,
     Verb,
@@ -226,7 +227,7 @@ impl Settings<'_> {
 }
 
 fn loopback_only(location: &str, listen: &[SocketAddr]) -> Result<(), String> {
-    match listen.iter().find(|address| !address.ip().is_loopback()) {
+    match listen.iter().find(|address| !is_loopback_address(address.ip())) {
         None => Ok(()),
         Some(address) => Err(format!(
             "{location}: refusing to listen on {address} without authentication: anyone who reaches it could read \

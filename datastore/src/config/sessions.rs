@@ -57,7 +57,7 @@ impl Settings<'_> {
                     ));
                 }
             };
-            let uri = format!("{origin}/sign-in/oidc/{}/callback", oidc.issuer.name());
+            let uri = oidc.issuer.redirect_uri(&origin);
             self.record("redirect URI", &uri, "--public-url");
         }
         Ok(())

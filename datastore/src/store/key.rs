@@ -35,7 +35,7 @@ pub enum Key {
     Approval(ApprovalKey, ApprovalPart),
     /// A part of an attempt that has not ended.
     Live(RunKey, Attempt, LivePart),
-    /// The changes of a plan, listed from the `plan.json` that the digest stands for.
+    /// The changes of a plan, listed from the `plan.json` that the digest identifies.
     Changes(RunKey, Attempt, Sha256),
     /// What a page of layers shows of a layer.
     Summary(Name, Name),

@@ -25,5 +25,5 @@ pub(crate) use crate::source::git::reason::CHANGED_KEY;
 pub(crate) use crate::source::git::source::GitSource;
 pub(super) use crate::source::git::work_tree::revision;
 pub(crate) use crate::source::git::work_tree::{
-    WorkTree, changed_code, is_top_of, is_tracked, top, work_tree,
+    WorkTree, changed_code, is_top_of, is_tracked, nearest_top, top, work_tree,
 };

@@ -205,17 +205,7 @@ impl Example for Layers {
             tool_version: text(),
             live: Some(Live::Running),
         };
-        let unknown = LayerRun {
-            action: None,
-            outcome: None,
-            finished: None,
-            counts: None,
-            revision: None,
-            tool: None,
-            tool_version: None,
-            live: None,
-            ..known.clone()
-        };
+        let unknown = LayerRun::without_result(String::new(), Attempt(0), String::new());
         let layer = |last_run, status| ListedLayer { name: String::new(), last_run, status };
         let layers = vec![
             layer(Some(known), Some(example_status())),

@@ -33,22 +33,17 @@ pub(super) fn page(
     next: &str,
     failure: Option<&SignInError>,
 ) -> Response {
-    let (options, error) = match (authenticator.sign_in_options(headers), failure) {
-        (options, Some(failure)) => (options.ok(), Some((failure.status(), failure.to_string()))),
-        (Ok(options), None) => (Some(options), None),
-        (Err(error), None) => (None, Some((error.status(), error.to_string()))),
-    };
-    let (status, error) = match error {
-        Some((status, text)) => (status, Some(text)),
-        None => (StatusCode::OK, None),
-    };
+    let options = authenticator.sign_in_options(headers);
+    let failure = failure.or(options.as_ref().err());
+    let status = failure.map_or(StatusCode::OK, SignInError::status);
+    let error = failure.map(ToString::to_string);
     let (issuers, by_token) =
         options.map(|options| (options.issuers, options.by_token)).unwrap_or_default();
     let query = byte_serialize(next.as_bytes()).collect();
     let mut response = match (SignInPage { error, issuers, by_token, next, query }).render() {
         Ok(html) => (status, html).into_response(),
         Err(error) => {
-            tracing::error!(%error, "the page to sign in cannot be made");
+            tracing::error!(%error, "cannot render the sign-in page");
             StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
     };

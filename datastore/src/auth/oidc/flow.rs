@@ -16,7 +16,7 @@ use crate::auth::oidc::token::{Expected, Identity, TokenError, verify};
 use crate::auth::session::{MAX_SIGN_IN, SignInState};
 
 /// A sign-in that begins: where to send the browser, and what its cookie keeps.
-pub(in crate::auth) struct Begun {
+pub(in crate::auth) struct SignInStart {
     pub(in crate::auth) location: String,
     pub(in crate::auth) state: SignInState,
 }
@@ -30,7 +30,7 @@ pub(crate) struct Callback {
     pub(crate) state: Option<String>,
     /// The issuer, if it names itself.
     pub(crate) iss: Option<String>,
-    /// Why nobody has signed in.
+    /// Why the sign-in has failed.
     pub(crate) error: Option<String>,
 }
 
@@ -75,18 +75,13 @@ struct ErrorAnswer {
     error: String,
 }
 
-/// The address of ours to which an issuer sends browsers back. Each issuer has its own, so that no issuer can pass as another.
-pub(super) fn redirect_uri(origin: &str, name: &str) -> String {
-    format!("{origin}/sign-in/oidc/{name}/callback")
-}
-
 /// Begins a sign-in at an issuer.
 pub(super) async fn begin(
     provider: &Provider,
     client: &OidcClient,
     origin: &str,
     next: String,
-) -> Result<Begun, FlowError> {
+) -> Result<SignInStart, FlowError> {
     let endpoints = provider.endpoints().await?;
     let mut location = endpoints.authorization.clone().ok_or(FlowError::NoPage)?;
     let (state, nonce, verifier) = (random()?, random()?, random()?);
@@ -96,7 +91,7 @@ pub(super) async fn begin(
         .query_pairs_mut()
         .append_pair("response_type", "code")
         .append_pair("client_id", &client.id)
-        .append_pair("redirect_uri", &redirect_uri(origin, &issuer.name()))
+        .append_pair("redirect_uri", &issuer.redirect_uri(origin))
         .append_pair("scope", &scopes.collect::<Vec<_>>().join(" "))
         .append_pair("state", &state)
         .append_pair("nonce", &nonce)
@@ -105,7 +100,7 @@ pub(super) async fn begin(
     let until = jiff::Timestamp::now().as_second() + MAX_SIGN_IN;
     let (issuer, origin) = (issuer.as_str().to_owned(), origin.to_owned());
     let state = SignInState { issuer, origin, state, nonce, verifier, next, until };
-    Ok(Begun { location: location.into(), state })
+    Ok(SignInStart { location: location.into(), state })
 }
 
 /// Ends a sign-in: exchanges the code for an ID token, and verifies it.
@@ -195,7 +190,7 @@ fn token_form(
     let mut form = Serializer::new(String::new());
     form.append_pair("grant_type", "authorization_code")
         .append_pair("code", code.expose_secret())
-        .append_pair("redirect_uri", &redirect_uri(&started.origin, &provider.issuer().name()))
+        .append_pair("redirect_uri", &provider.issuer().redirect_uri(&started.origin))
         .append_pair("code_verifier", &started.verifier)
         .append_pair("client_id", &client.id);
     if let Some(secret) = secret {

@@ -1,7 +1,7 @@
 //! What is known of an issuer: the addresses of its discovery document, and its keys.
 //!
 //! Both are fetched when they are needed first. One request fetches them for all that wait, and goes on if the caller that
-//! started it leaves. An unknown key id fetches the keys again, at most once a minute, whoever sends such tokens.
+//! started it leaves. An unknown key id fetches the keys again, at most once a minute for all callers together.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -41,7 +41,7 @@ struct Shared {
 #[derive(Clone, Debug, Default)]
 struct Known {
     fetched: Option<Fetched>,
-    /// When it was tried last to fetch it.
+    /// When the last attempt to fetch it ended.
     tried: Option<Instant>,
 }
 
@@ -145,8 +145,9 @@ impl Provider {
             if !provider.known().permits(need) {
                 return;
             }
+            let fetched = shared.fetch().await;
             provider.known().tried = Some(Instant::now());
-            match shared.fetch().await {
+            match fetched {
                 Ok(fetched) => provider.known().fetched = Some(fetched),
                 Err(error) => tracing::error!(
                     issuer = %shared.issuer,
@@ -233,7 +234,7 @@ mod tests {
         verified.map(drop).map_err(|error| error.to_string())
     }
 
-    /// Only while nothing waits for a timer: with a clock that stands, all of them would end at once.
+    /// Only while nothing waits for a timer: with a paused clock, all timers would end at once.
     async fn advance(seconds: u64) {
         tokio::time::pause();
         tokio::time::advance(Duration::from_secs(seconds)).await;
@@ -283,6 +284,19 @@ mod tests {
         issuer.fault(None);
         advance(5).await;
         assert_eq!(check(&provider, &token).await, Ok(()));
+    }
+
+    #[tokio::test]
+    async fn a_hanging_issuer_is_asked_once_for_all_that_wait() {
+        let issuer = FakeIssuer::start().await;
+        let provider = provider(&issuer);
+        issuer.fault(Some(IssuerFault::Hangs));
+        let token = issuer.token("us", &json!({}));
+        let checks = (0..3).map(|_| check(&provider, &token));
+        for refused in futures::future::join_all(checks).await {
+            assert_eq!(refused, Err(TokenError::Unreachable.to_string()));
+        }
+        assert_eq!(issuer.requests("document"), 1);
     }
 
     fn fetched(at: Instant) -> Fetched {

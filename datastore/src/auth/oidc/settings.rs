@@ -15,7 +15,7 @@ pub struct Oidc {
     pub issuer: IssuerUrl,
     /// The audience of tokens that programs send; none accepts no such token.
     pub audience: Option<String>,
-    /// For people who sign in with a browser; none lets nobody sign in.
+    /// For people who sign in with a browser; without it, they cannot.
     pub client: Option<OidcClient>,
 }
 
@@ -57,6 +57,11 @@ impl IssuerUrl {
         let text = self.text.split_once("://").map_or(&*self.text, |(_, rest)| rest);
         let name = text.trim_end_matches('/').to_ascii_lowercase();
         name.replace(|c: char| !c.is_ascii_alphanumeric() && c != '.', "-")
+    }
+
+    /// The address of ours to which it sends browsers back. Each issuer has its own, so that no issuer can pass as another.
+    pub(crate) fn redirect_uri(&self, origin: &str) -> String {
+        format!("{origin}/sign-in/oidc/{}/callback", self.name())
     }
 }
 

@@ -71,8 +71,8 @@ pub(super) struct Swept {
     pub(super) failed: usize,
     /// Directories that have no object any more.
     pub(super) removed_directories: HashSet<String>,
-    /// The attempts whose `plan.json` was deleted: their directories, with a `/`.
-    pub(super) removed_plans: HashSet<String>,
+    /// The attempts whose `plan.json` was deleted.
+    pub(super) removed_plans: HashSet<(RunKey, Attempt)>,
     /// The layers that had artifacts: `<namespace>/<layer>`.
     pub(super) layers: HashSet<String>,
     /// Paths of the records of applies that are kept with a version of a state.

@@ -46,8 +46,8 @@ impl Context<'_> {
                 let Some(Key::Changes(run, attempt, _)) = Key::from_path(&list.key) else {
                     continue;
                 };
-                let is_removed = removed.contains(&format!("layers/{run}/{attempt}/"));
-                if is_removed || !plans.contains(&(&run, attempt)) {
+                let plan = (run, attempt);
+                if removed.contains(&plan) || !plans.contains(&(&plan.0, plan.1)) {
                     self.delete_object(list, swept).await;
                 }
             }

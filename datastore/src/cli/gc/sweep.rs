@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::Write;
 use std::time::Duration;
 
-use datastore_api::HumanDuration;
+use datastore_api::{File, HumanDuration, PlanFormat};
 use futures::{Stream, StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
 
@@ -25,9 +25,6 @@ use crate::transport::limits::Size;
 /// The age from which the index entry of a run without objects is deleted. A younger one may belong to an upload in
 /// progress.
 const UNUSED_ENTRY_AGE: Duration = Duration::from_hours(24);
-
-/// The end of the path of a plan's JSON.
-const PLAN: &str = "plan.json";
 
 /// How much is done at the same time.
 #[derive(Clone, Copy)]
@@ -231,8 +228,8 @@ impl Owner<'_> {
                     *deleted.entry(group(item)).or_default() += 1;
                     swept.deleted += 1;
                     swept.bytes += item.size;
-                    if let Some(attempt) = item.path.strip_suffix(PLAN) {
-                        swept.removed_plans.insert(attempt.to_owned());
+                    if let Key::File(run, attempt, File::Plan(PlanFormat::Json)) = &item.key {
+                        swept.removed_plans.insert((run.clone(), *attempt));
                     }
                     let verb = if self.context.rules.dry_run { "would delete" } else { "deleted" };
                     let why = why(self.context.rules, item, *reason);

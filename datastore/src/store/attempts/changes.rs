@@ -1,7 +1,7 @@
 //! The changes of a plan, listed once and stored outside of `layers/`, so that the list neither is a file of the attempt nor
 //! counts as one.
 //!
-//! The name of a list stands for the version of `plan.json` that it was made of: the list of a plan that was replaced is not
+//! The name of a list identifies the version of `plan.json` that it was made of: the list of a plan that was replaced is not
 //! found any more.
 
 use std::time::Duration;
@@ -96,7 +96,7 @@ impl Store {
     }
 }
 
-/// A digest that stands for one version of a plan, and for the version of the list.
+/// A digest that identifies one version of a plan, and the version of the list.
 fn version(plan: &Meta) -> Sha256 {
     let version = match plan.sha256.or(plan.recorded) {
         Some(sha256) => sha256.to_string(),

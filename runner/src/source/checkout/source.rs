@@ -7,7 +7,7 @@ use fs_err as fs;
 
 use crate::cli::Separator;
 use crate::source::flat;
-use crate::source::git::GitSource;
+use crate::source::git::{GitSource, nearest_top};
 use crate::source::path::is_in_removed_directory;
 
 /// Where the code is.
@@ -94,8 +94,7 @@ impl Source {
     /// The directory of the whole source, of which the code may be a part: the work tree of git, if there is one.
     pub(crate) fn local_root(&self) -> Option<PathBuf> {
         let dir = self.local_directory()?;
-        let root = dir.ancestors().find(|dir| dir.join(".git").exists()).map(Path::to_owned);
-        Some(root.unwrap_or(dir))
+        Some(nearest_top(&dir).map(Path::to_owned).unwrap_or(dir))
     }
 
     /// The directory without links, if it is one.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use crate::source::git::hidden::{AT_ONCE, Conversion, hashes, recorded};
+use crate::source::git::work_tree::nearest_top;
 
 /// Those of the files, by full paths without links, that git tracks and that are not byte for byte as in its index. The error
 /// is git's reason.
@@ -13,7 +14,7 @@ pub(crate) async fn converted<'a>(
 ) -> Result<BTreeSet<PathBuf>, String> {
     let mut trees = BTreeMap::<&Path, Vec<PathBuf>>::new();
     for file in files {
-        let tree = file.ancestors().skip(1).find(|dir| dir.join(".git").exists());
+        let tree = file.parent().and_then(nearest_top);
         if let Some((tree, path)) =
             tree.and_then(|tree| Some((tree, file.strip_prefix(tree).ok()?)))
         {

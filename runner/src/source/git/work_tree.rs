@@ -43,11 +43,14 @@ pub(crate) async fn top(dir: &Path) -> Option<PathBuf> {
     fs::canonicalize(OsStr::from_bytes(top.strip_suffix(b"\n").unwrap_or(&top))).ok()
 }
 
-/// Whether `top`, the top of a work tree, is also that of `dir`: no other one is between them. Git is not asked. Both paths
-/// are without links.
+/// The nearest directory with `.git`: the top of the work tree that holds `dir`, a path without links. Git is not asked.
+pub(crate) fn nearest_top(dir: &Path) -> Option<&Path> {
+    dir.ancestors().find(|dir| std::fs::symlink_metadata(dir.join(".git")).is_ok())
+}
+
+/// Whether `top`, the top of a work tree, is also that of `dir`: no other one is between them. Both paths are without links.
 pub(crate) fn is_top_of(top: &Path, dir: &Path) -> bool {
-    let has_git = |dir: &&Path| std::fs::symlink_metadata(dir.join(".git")).is_ok();
-    dir.ancestors().find(has_git) == Some(top)
+    nearest_top(dir) == Some(top)
 }
 
 /// Whether git tracks a file.

@@ -1,6 +1,6 @@
 //! Follows a log that grows.
 //!
-//! Followers of a log share what this process knows of it. An append here tells them at once. For appends by other replicas,
+//! Followers of a log share what this process knows of it. An append here notifies them at once. For appends by other replicas,
 //! one task for each followed log lists its pieces about once a second. While a follower waits, it holds no bytes.
 
 use std::sync::Arc;
@@ -109,7 +109,7 @@ impl Store {
         }
     }
 
-    /// Tells followers of what there is.
+    /// Notifies followers of what there is.
     async fn poll_once(&self, log: &LiveLog, known: &mut u64) -> Result<(), StoreError> {
         self.extend_feed(log, *known).await?;
         let at = log.feed.borrow().end;
@@ -147,7 +147,7 @@ impl Store {
         }
     }
 
-    /// Tells followers of the bytes up to `end`, which are read once for all of them.
+    /// Notifies followers of the bytes up to `end`, which are read once for all of them.
     async fn extend_feed(&self, log: &LiveLog, end: u64) -> Result<(), StoreError> {
         let mut at = log.feed.borrow().end;
         if at >= end {

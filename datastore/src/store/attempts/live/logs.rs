@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::store::attempts::live::window::Window;
 use crate::transport::memory::Memory;
 
-/// How many logs are remembered before those are forgotten that nobody uses.
+/// How many logs are remembered before unused ones are forgotten.
 const MAX_LOGS: usize = 1024;
 
 /// The logs that are written or followed in this process. Clones share them.
@@ -29,7 +29,7 @@ pub(super) struct LiveLog {
     pub(super) attempt: Attempt,
     /// Where it ends. Writers of this process lock it, and take it out while they change the log.
     pub(super) tip: tokio::sync::Mutex<Option<Tip>>,
-    /// What followers are told.
+    /// What followers watch.
     pub(super) feed: watch::Sender<Feed>,
     /// Whether a task polls the storage for followers.
     pub(super) is_polled: tokio::sync::Mutex<bool>,
@@ -56,7 +56,7 @@ pub(super) struct Tip {
     pub(super) seen: Instant,
 }
 
-/// What followers of a log are told.
+/// What followers of a log watch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Feed {
     /// How many bytes can be read.
@@ -79,7 +79,7 @@ pub(super) enum FeedState {
 #[derive(Default)]
 pub(super) struct Recent {
     pub(super) window: Window,
-    /// How many bytes followers were told of.
+    /// How many bytes followers were notified of.
     pub(super) end: u64,
     /// The digest of these.
     pub(super) digest: Hasher,
@@ -126,7 +126,7 @@ impl LiveLog {
         self.feed.send_replace(Feed::default());
     }
 
-    /// Tells followers of bytes that are stored. With `memory` they are kept for a while, if some is free.
+    /// Notifies followers of bytes that are stored. With `memory` they are kept for a while, if some is free.
     pub(super) fn publish(&self, start: u64, bytes: &Bytes, memory: Option<&Memory>) {
         if !self.is_followed() || bytes.is_empty() {
             return;
@@ -147,14 +147,14 @@ impl LiveLog {
         });
     }
 
-    /// Tells followers that the log has ended with this many bytes, if they were told of all of them.
+    /// Notifies followers that the log has ended with this many bytes, if they were notified of all of them.
     pub(super) fn complete(&self, end: u64) {
         if self.feed.borrow().end == end {
             self.finish(FeedState::Complete);
         }
     }
 
-    /// Tells followers that nothing will follow.
+    /// Notifies followers that nothing will follow.
     pub(super) fn finish(&self, state: FeedState) {
         self.feed.send_if_modified(|feed| {
             feed.state == FeedState::Open && {

@@ -1,4 +1,4 @@
-//! The newest bytes of a followed log, kept once for all its followers, in memory that nobody else needs.
+//! The newest bytes of a followed log, kept once for all its followers, in memory that is free.
 
 use std::collections::VecDeque;
 

@@ -123,8 +123,14 @@ impl Store {
             let listed = listed.get(name).cloned().unwrap_or_default();
             reads.push(self.layer_summary(layer, listed, &left).boxed());
         }
-        // What is left is first for the first layer, so that a page is never empty.
-        let mut reads = std::pin::pin!(stream::iter(reads).buffered(PARALLEL));
+        // The first layer is read alone: the others could use up its requests, and an empty page would end the listing.
+        let mut reads = reads.into_iter();
+        let first = match reads.next() {
+            Some(read) => Some(read.await?),
+            None => None,
+        };
+        let others = stream::iter(reads).buffered(PARALLEL);
+        let mut reads = std::pin::pin!(stream::iter(first.map(Ok)).chain(others));
         let (mut items, mut last, mut size) = (Vec::new(), None, 0);
         for FoundName { name, .. } in &found {
             if size >= MAX_PAGE {

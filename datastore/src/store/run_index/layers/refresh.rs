@@ -2,7 +2,7 @@
 //!
 //! Each write that outdates a summary replaces an object beside it, before it is answered. A summary names the version of that
 //! object that was there before its sources were read, so one that was made meanwhile, or by another replica, is never taken for
-//! a newer one. Whoever finds an outdated summary makes it again: the replica that took the write, a second later, or a reader.
+//! a newer one. An outdated summary is made again by the replica that took the write, a second later, or by a reader.
 
 use bytes::Bytes;
 use datastore_api::document::STATUS;
@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use crate::store::error::{StoreError, backend_error};
 use crate::store::handle::Store;
 use crate::store::key::{Key, SUMMARIES, parse, random};
-use crate::store::run_index::layers::summary::Summary;
+use crate::store::run_index::layers::summary::{RECORD, Summary};
 use crate::store::write::conditions::PutConditions;
 
 /// The names of a summary, and of the object that changes with each write.
@@ -64,7 +64,7 @@ impl Store {
             Key::File(run, _, File::Plan(PlanFormat::Short)) => {
                 self.layer_changed(&run.namespace, &run.layer).await
             }
-            Key::File(run, _, File::Other(name)) if name.as_ref() == "run.json" => {
+            Key::File(run, _, File::Other(name)) if name.as_ref() == RECORD => {
                 self.layer_changed(&run.namespace, &run.layer).await
             }
             Key::Document(DocumentKey { namespace, layer, name }) if name.as_ref() == STATUS => {
@@ -74,7 +74,7 @@ impl Store {
         }
     }
 
-    /// Records that a run of a layer has begun, or not: its summary is made when it has a result, or by a reader.
+    /// Records that a run of a layer was added or removed. Its summary is made again when it has a result, or by a reader.
     pub(in crate::store) async fn note_run(&self, run: &RunKey) -> Result<(), StoreError> {
         self.mark_changed(&run.namespace, &run.layer).await
     }

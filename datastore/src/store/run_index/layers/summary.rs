@@ -14,7 +14,7 @@ use crate::store::key::Key;
 use crate::store::object::timestamp;
 
 /// The record of a run.
-const RECORD: &str = "run.json";
+pub(super) const RECORD: &str = "run.json";
 /// The largest record, and the largest `short.diff`, that are read.
 const MAX_RECORD: u64 = 4 << 20;
 const MAX_SHORT: u64 = 1 << 10;
@@ -112,7 +112,7 @@ impl Store {
         let files = files.into_iter().filter(|(of, ..)| *of == attempt);
         let files = files.map(|(_, name, meta)| (name, timestamp(&meta).to_string()));
         let files = files.collect::<BTreeMap<_, _>>();
-        let mut shown = unknown(newest.run, attempt, newest.started);
+        let mut shown = LayerRun::without_result(newest.run, attempt, newest.started);
         if !files.contains_key(File::Log.name()) {
             shown.live = live.get(&attempt).and_then(|view| view.state(self.live_clock()));
         }
@@ -174,23 +174,6 @@ impl Store {
     }
 }
 
-/// A run of which only the beginning is known.
-fn unknown(run: String, attempt: Attempt, created: String) -> LayerRun {
-    LayerRun {
-        run,
-        attempt,
-        action: None,
-        outcome: None,
-        created,
-        finished: None,
-        counts: None,
-        revision: None,
-        tool: None,
-        tool_version: None,
-        live: None,
-    }
-}
-
 fn add_record(json: &[u8], shown: &mut LayerRun) {
     // Any caller may have written it: a record that is none shows nothing.
     let record = serde_json::from_slice::<Record>(json).unwrap_or_default();
@@ -242,7 +225,7 @@ mod tests {
     #[test]
     fn the_line_of_burritos_runner_has_action_outcome_and_counts() {
         let of = |text| {
-            let mut shown = unknown(String::new(), Attempt(0), String::new());
+            let mut shown = LayerRun::without_result(String::new(), Attempt(0), String::new());
             add_short(text, &mut shown);
             format!("{:?} {:?} {:?}", shown.action, shown.outcome, shown.counts)
         };
