@@ -29,27 +29,29 @@ pub(super) struct Pattern {
 impl Pattern {
     /// Whether it is what a text begins with.
     fn compare(&self, text: &[u8], is_last: bool) -> Compared {
-        let pattern = self.bytes.expose_secret();
-        if text.starts_with(pattern) {
-            return Compared::Whole(pattern.len());
-        }
+        let mut rest = self.bytes.expose_secret();
         let mut at = 0;
-        for (i, byte) in pattern.iter().enumerate() {
-            if self.wraps && i >= PREFIX {
-                at += line_break(&text[at..]);
+        loop {
+            let text = &text[at..];
+            let line = match memchr::memchr3(b'\n', b'\r', b'\\', text) {
+                Some(end) if self.wraps && end < rest.len() => &text[..end],
+                _ => text,
+            };
+            if line.starts_with(rest) {
+                return Compared::Whole(at + rest.len());
             }
-            match text.get(at) {
-                Some(found) if found == byte => at += 1,
-                // Perhaps half of a line break.
-                Some(b'\r' | b'\\') if self.wraps && at + 1 == text.len() && !is_last => {
-                    return Compared::Partial;
-                }
-                Some(_) => return Compared::Other,
-                None if is_last => return Compared::Other,
-                None => return Compared::Partial,
+            let Some(after) = rest.strip_prefix(line) else { return Compared::Other };
+            let end = &text[line.len()..];
+            // Perhaps half of a line break.
+            if matches!(end, [] | b"\r" | b"\\") && !is_last {
+                return Compared::Partial;
             }
+            let found = line_break(end);
+            if line.is_empty() || found == 0 {
+                return Compared::Other;
+            }
+            (rest, at) = (after, at + line.len() + found);
         }
-        Compared::Whole(at)
     }
 }
 
