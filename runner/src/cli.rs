@@ -20,10 +20,10 @@ mod tools;
 mod variables;
 
 pub use actions::{
-    ApplyArgs, CheckArgs, ConvergeArgs, DestroyArgs, HookArgs, InputArgs, LayersArgs, LeaseArgs,
-    MigrateArgs, MonitoringArgs, PeriodicArgs, PlanArgs, PlanName, PolicyArgs, PolicyCommand,
-    PolicyOptions, PolicyTestArgs, RegoVersion, Separator, StartArgs, StateArgs, StateFileArgs,
-    StatePlace,
+    ApplyArgs, CheckArgs, ConvergeArgs, DestroyArgs, HookArgs, InputArgs, JudgingArgs, LayersArgs,
+    LeaseArgs, MigrateArgs, MonitoringArgs, PeriodicArgs, PlanArgs, PlanName, PolicyArgs,
+    PolicyCommand, PolicyOptions, PolicyTestArgs, RegoVersion, Separator, StartArgs, StateArgs,
+    StateFileArgs, StatePlace,
 };
 pub use binding::{BindingArgs, SnapshotMode};
 pub use classify::ClassifyArgs;
@@ -338,7 +338,7 @@ pub struct RunArgs {
     /// of them, which are run in the order of what they need [default: the current directory]
     #[arg(value_name = "DIR|LAYER", num_args = 0..)]
     pub targets: Vec<String>,
-    /// The code, if DIR is not given
+    /// The code, if DIR is not given, or is a directory of manifests
     #[arg(long, env = "PLANCHA_SOURCE", value_name = "DIR|FILE|URL")]
     pub source: Option<String>,
     /// Branch, tag or commit to check out of a git URL or bundle. Of a tag and a branch of one name the tag, with a

@@ -39,6 +39,7 @@ mod converge {
     mod manifests;
     mod metrics_file;
     mod policy;
+    mod without_state;
 }
 
 /// What `runner destroy` does.

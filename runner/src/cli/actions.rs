@@ -19,7 +19,7 @@ use clap::Args;
 use clap::builder::{BoolishValueParser, NonEmptyStringValueParser};
 use datastore_api::Sha256;
 
-pub use converge::{CheckArgs, ConvergeArgs};
+pub use converge::{CheckArgs, ConvergeArgs, JudgingArgs};
 pub use hooks::HookArgs;
 pub use inputs::InputArgs;
 pub use layers::LayersArgs;

@@ -73,8 +73,8 @@ impl Each {
     /// How its runs are observed. `layer`: that of the run, if it is known.
     pub(crate) fn observed(&self, shared: Shared<'_>, layer: Option<&Target>) -> Observed {
         let error_after = match self {
-            Self::Check(args) => args.error_after,
-            Self::Converge(args) => args.error_after,
+            Self::Check(args) => args.judging.error_after,
+            Self::Converge(args) => args.judging.error_after,
             Self::Destroy(_) | Self::Migrate(_) => 1,
         };
         let board = Arc::clone(shared.board);
@@ -176,19 +176,22 @@ pub(crate) async fn run(mut each: Each, shared: Shared<'_>, named_layers: bool) 
         last_line::log(&Failure::from(error))
     };
     let run = each.run();
-    let targets = match targets::find(&run.targets, run.identity.namespace.as_ref()) {
-        Ok(None) if named_layers => {
-            if let Some(missing) = run.targets.iter().find(|target| !Path::new(target).exists()) {
-                let reason =
-                    format!("{missing}, where the manifests of the layers were, does not exist");
-                return Some(refused(&JobError::Config(reason)));
+    let targets =
+        match targets::find(&run.targets, run.identity.namespace.as_ref(), run.source.is_some()) {
+            Ok(None) if named_layers => {
+                if let Some(missing) = run.targets.iter().find(|target| !Path::new(target).exists())
+                {
+                    let reason = format!(
+                        "{missing}, where the manifests of the layers were, does not exist"
+                    );
+                    return Some(refused(&JobError::Config(reason)));
+                }
+                tracing::warn!("there are no manifests of layers any more: nothing is done");
+                Vec::new()
             }
-            tracing::warn!("there are no manifests of layers any more: nothing is done");
-            Vec::new()
-        }
-        Ok(targets) => targets?,
-        Err(error) => return Some(refused(&error)),
-    };
+            Ok(targets) => targets?,
+            Err(error) => return Some(refused(&error)),
+        };
     if let Some(flag) = each.of_one_layer() {
         let reason = format!(
             "{flag} belongs to one layer: leave it out, or name one layer with --layer; what a manifest can say is an \
@@ -220,7 +223,7 @@ async fn run_all(each: &Each, targets: &[Target], mut order: Order, shared: Shar
     let is_target = |layer: &_| targets.iter().any(|target| target.layer() == *layer);
     shared.board.keep_only(is_target);
     let stops_at_failure = matches!(each, Each::Migrate(_));
-    let parallel = if stops_at_failure { 1 } else { usize::from(each.layers().parallel.max(1)) };
+    let parallel = if stops_at_failure { 1 } else { usize::from(each.layers().parallel) };
     let mut rows = targets.iter().map(|target| Row::new(&target.id())).collect::<Vec<_>>();
     let mut running = FuturesUnordered::new();
     loop {
@@ -235,8 +238,7 @@ async fn run_all(each: &Each, targets: &[Target], mut order: Order, shared: Shar
                 }
                 Some((index, Need::Failed(by))) => {
                     tracing::warn!("{} is blocked by {}", targets[index].id(), targets[by].id());
-                    let row = rows[index].blocked_by(&rows[by]);
-                    rows[index] = row;
+                    rows[index] = rows[index].blocked_by(&rows[by]);
                     shared.board.block(targets[index].layer(), each.name(), &targets[by].id());
                 }
                 None => break,

@@ -6,7 +6,7 @@ use crate::run::prepare::datastore_state::error::{Local, StateError};
 impl From<&StateError> for Failure {
     fn from(error: &StateError) -> Self {
         let kind = match error {
-            StateError::LocalLock { .. } => Kind::Locked,
+            StateError::LocalLock { .. } | StateError::Held { .. } => Kind::Locked,
             StateError::OtherRead { .. } => Kind::Datastore,
             _ => Kind::Config,
         };
@@ -69,12 +69,18 @@ fn next(error: &StateError) -> String {
             "nothing was moved; restore the file (its backup is FILE.backup, if the tool has made one), and run again"
         }
         StateError::OwnFile(_) => "rename that file: its name is that of the runner's own file for --state datastore",
-        StateError::Lost { .. } => {
-            "restore the state (`datastore state ls`, `undelete`, `push`), or move it from where it is; --new-state plans \
-             without one, and creates everything again"
-        }
+        StateError::Held { .. } | StateError::Lost { .. } => of_missing(error),
     }
     .to_owned()
+}
+
+fn of_missing(error: &StateError) -> &'static str {
+    if matches!(error, StateError::Held { .. }) {
+        return "run again when that run has ended; if it is dead, `datastore state ls` shows the lock, and `datastore state unlock` \
+                releases it";
+    }
+    "restore the state (`datastore state ls`, `undelete`, `push`), or move it from where it is; --new-state plans without one, \
+     and creates everything again"
 }
 
 fn of_local(local: &Local) -> String {

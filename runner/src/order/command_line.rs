@@ -26,6 +26,7 @@ use crate::order::outputs::{annotates, check_outputs, ignored_paths, state_files
 use crate::order::requested_tool::requested_tool;
 use crate::order::state::datastore_state;
 use crate::source::checkout::Source;
+use crate::source::path::resolve;
 use crate::source::states::file::StateFiles;
 use crate::tool::argv::PlanOptions;
 use crate::tool::cli_args::other_state_in;
@@ -162,7 +163,7 @@ impl Job {
         let datastore = datastore(&args.datastore, args.tools.ca_file.as_deref(), environment)?;
         let identity = identify(&source, &path, args.work_dir.as_deref(), environment).await;
         let run = run_key(&args, layer, &identity, &action)?;
-        let (inputs, options) = inputs((&args, options), layer, &run, &action)?;
+        let (inputs, options) = inputs((&args, options), (layer, &source), &run, &action)?;
         let has = (datastore.is_some(), terragrunt.is_some());
         let state = datastore_state(&args.state, &run, (&source, &identity), has)?;
         Ok(Self {
@@ -230,7 +231,7 @@ fn files(
 /// The layers that this one needs, and the outputs that it takes, which are added to the options. An apply takes those of its plan.
 fn inputs(
     (args, mut options): (&RunArgs, PlanOptions),
-    layer: Option<&Layer>,
+    (layer, source): (Option<&Layer>, &Source),
     run: &RunKey,
     action: &Action,
 ) -> Result<(Inputs, PlanOptions), JobError> {
@@ -240,6 +241,7 @@ fn inputs(
     }
     inputs.list.retain(|input| !options.variables.iter().any(|given| given.sets(&input.variable)));
     inputs.add_to(&mut options.variables);
+    check_inputs_dir(&inputs, source)?;
     if args.datastore.datastore.is_some() {
         return Ok((inputs, options));
     }
@@ -258,6 +260,21 @@ fn inputs(
         ))),
         _ => Ok((inputs, options)),
     }
+}
+
+/// Refuses a directory for values of other layers inside of the source: they would become a part of its copies and snapshots.
+fn check_inputs_dir(inputs: &Inputs, source: &Source) -> Result<(), JobError> {
+    let Some(root) = source.local_root().filter(|_| !inputs.list.is_empty()) else { return Ok(()) };
+    let base = resolve(&inputs.base).map_err(|error| JobError::Config(error.to_string()))?;
+    if !base.starts_with(&root) {
+        return Ok(());
+    }
+    Err(JobError::Config(format!(
+        "the directory for outputs of other layers, {}, is part of the source {}, whose snapshot would contain their values: name \
+         another one with --inputs-dir",
+        inputs.base.display(),
+        root.display()
+    )))
 }
 
 fn load_layer(args: &LayerArgs) -> Result<Option<LayerFile>, LayerError> {

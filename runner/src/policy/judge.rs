@@ -47,13 +47,19 @@ impl Judge {
             let (name, actions) = (name.clone(), change.actions.clone());
             verdict.outputs.push(JudgedOutput { name, actions, refused });
         }
-        let missing =
-            self.watched.iter().filter(|watched| !plan.outputs.contains_key(&watched.name));
-        verdict.warnings.extend(
-            missing.map(|watched| {
-                format!("the plan has no output {}, which is watched", watched.name)
-            }),
-        );
+        verdict.warnings.extend(self.watched.iter().filter_map(|watched| {
+            Some(match plan.outputs.get(&watched.name) {
+                None => format!("the plan has no output {}, which is watched", watched.name),
+                Some(change) if watched.is_missing(change) => {
+                    format!(
+                        "the output {} has no {}, which is watched",
+                        watched.name,
+                        watched.label()
+                    )
+                }
+                Some(_) => return None,
+            })
+        }));
         verdict.count();
         verdict.denials.extend(self.limits(&verdict));
         verdict.destructive_sha256 = digest(&subjects);
@@ -133,6 +139,7 @@ fn by_default(change: &JudgedChange, evidence: &Evidence) -> Vec<String> {
         Kind::Delete if change.deposed.is_some() => "a deposed object would be destroyed",
         Kind::Delete => "an object would be destroyed",
         Kind::Forget => "an object would stay, and be managed no longer",
+        Kind::Invoke => "an action would be run, and the plan does not say what it changes",
     };
     vec![reason.to_owned()]
 }

@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 
 use crate::policy::canonical::{canonical, is_equal_where_known, masked};
 use crate::policy::verdict::{JudgedChange, Kind};
-use crate::run::plan::summary::{self, Changed, ChangesOf, Collector, PlanError, read_into};
+use crate::run::plan::summary::{
+    self, Changed, ChangesOf, Collector, Invocation, PlanError, read_into,
+};
 
 /// The change of an output. There is no `Debug` of a plan, because values may be sensitive.
 pub(super) type Change = summary::Change<Value, Value>;
@@ -67,6 +69,26 @@ impl Collector for Resources {
             previous_address,
             imported,
             corrects_drift,
+            refused: Vec::new(),
+            destructive: kind.is_destructive(),
+        };
+        self.changes.push(PlannedChange { change, content });
+    }
+
+    fn add_invocation(&mut self, invocation: Invocation) {
+        let kind = Kind::Invoke;
+        let content = Sha256::of(canonical(&invoked(&invocation)).as_bytes());
+        let change = JudgedChange {
+            address: invocation.address,
+            resource_type: invocation.action_type,
+            mode: None,
+            actions: vec![kind.name().to_owned()],
+            action_reason: None,
+            deposed: None,
+            kind,
+            previous_address: None,
+            imported: false,
+            corrects_drift: false,
             refused: Vec::new(),
             destructive: kind.is_destructive(),
         };
@@ -139,5 +161,16 @@ fn subject(changed: &Changed<Value, Value>, kind: Kind) -> Value {
         "actions": change.actions,
         "before": masked(&change.before, &change.before_sensitive, &Value::Null),
         "after": masked(&change.after, &change.after_sensitive, &change.after_unknown),
+    })
+}
+
+/// What an approval of an invocation is about.
+fn invoked(invocation: &Invocation) -> Value {
+    json!({
+        "type": invocation.action_type,
+        "address": invocation.address,
+        "kind": Kind::Invoke.name(),
+        "trigger": invocation.lifecycle_action_trigger,
+        "config": masked(&invocation.config_values, &invocation.config_sensitive, &invocation.config_unknown),
     })
 }

@@ -331,10 +331,51 @@ fn watched_outputs_are_destructive_and_part_of_the_digest() {
     assert_ne!(of(&["cluster.zones"], "update_replace_delete.json").destructive_sha256, plain);
     let verdict = of(&["clutser"], "output_only.json");
     assert_eq!(verdict.warnings, ["the plan has no output clutser, which is watched"]);
+    let verdict = of(&["cluster.zonse", "cluster.version"], "output_only.json");
+    assert_eq!(verdict.warnings, ["the output cluster has no cluster.zonse, which is watched"]);
     let file = rules("watched_outputs: [cluster.version, cluster]");
     assert_eq!(judge(&file, "output_only.json").lines().len(), 1);
     let error = Policy::load(&args(&["a..b"]), None).map(drop).unwrap_err();
     assert!(error.to_string().contains("`a..b`"), "{error}");
+}
+
+#[test]
+fn actions_of_providers_are_refused_unless_a_rule_or_an_approval_allows_them() {
+    let invoked = |payload: &str, reordered: bool| {
+        let trigger = json!({"lifecycle_action_trigger": {
+            "triggering_resource_address": "x_y.z", "action_trigger_event": "AfterCreate",
+        }});
+        let action = json!({
+            "address": "action.aws_lambda_invoke.notify", "type": "aws_lambda_invoke", "name": "notify",
+            "config_values": {"payload": payload, "secret": payload}, "config_sensitive": {"secret": true},
+        });
+        let mut action = action.as_object().unwrap().clone();
+        action.extend(trigger.as_object().unwrap().clone());
+        let create = json!({"address": "x_y.z", "mode": "managed", "type": "x_y", "name": "z",
+            "change": {"actions": ["create"], "before": null, "after": {}}});
+        let plan = json!({"format_version": "1.2", "applyable": true, "resource_changes": [create], "action_invocations": [action]});
+        if reordered { rewritten(&plan) } else { plan }
+    };
+    let of = |policy: &Policy, payload| judge_json(policy, &invoked(payload, false));
+    let verdict = of(&by_default(), "a");
+    assert_eq!(
+        verdict.lines(),
+        [
+            "action.aws_lambda_invoke.notify: invoke: an action would be run, and the plan does not say what it changes"
+        ]
+    );
+    assert!(verdict.is_allowed_with_approval() && verdict.counts["invoke"] == 1);
+    assert_ne!(verdict.destructive_sha256, of(&by_default(), "b").destructive_sha256);
+    let same = judge_json(&by_default(), &invoked("a", true));
+    assert_eq!(verdict.destructive_sha256, same.destructive_sha256);
+    let rule = |types: &str| {
+        rules(&format!(
+            "rules:\n- id: a\n  verdict: allow\n  actions: [invoke]\n  types: [{types}]\n"
+        ))
+    };
+    assert!(of(&rule("aws_lambda_invoke"), "a").is_allowed());
+    assert!(!of(&rule("aws_sns_publish"), "a").is_allowed());
+    assert!(!of(&rules("drift_only: true"), "a").is_allowed_with_approval());
 }
 
 /// The plan with its object keys in another order, and other values where none belongs to the destructive set.

@@ -28,13 +28,15 @@ pub(crate) enum Kind {
     Import,
     /// Only moved to another address.
     Move,
+    /// An action of a provider is run (terraform 1.14).
+    Invoke,
     /// Actions that this runner does not know.
     Unknown,
 }
 
 impl Kind {
     /// The kinds that are counted, also where there is none.
-    const COUNTED: [Self; 7] = [
+    const COUNTED: [Self; 8] = [
         Self::Create,
         Self::Update,
         Self::Delete,
@@ -42,11 +44,12 @@ impl Kind {
         Self::Forget,
         Self::Import,
         Self::Move,
+        Self::Invoke,
     ];
 
     /// Whether an object is lost, or may be.
     pub(crate) fn is_destructive(self) -> bool {
-        matches!(self, Self::Delete | Self::Replace | Self::Forget | Self::Unknown)
+        matches!(self, Self::Delete | Self::Replace | Self::Forget | Self::Invoke | Self::Unknown)
     }
 
     /// Its name, as in rules.
@@ -59,6 +62,7 @@ impl Kind {
             Self::Forget => "forget",
             Self::Import => "import",
             Self::Move => "move",
+            Self::Invoke => "invoke",
             Self::Unknown => "unknown",
         }
     }

@@ -49,6 +49,14 @@ impl Watched {
             || sorted(self.part(before).clone()) != sorted(self.part(after).clone())
     }
 
+    /// Whether the value has no such part, neither before nor after, as if its path were misspelt.
+    pub(super) fn is_missing(&self, change: &Change) -> bool {
+        let Change { before, after, after_unknown, .. } = change;
+        self.part(before).is_null()
+            && self.part(after).is_null()
+            && !self.holds_unknown(after_unknown)
+    }
+
     /// What an approval is about: the values before and after, without what is sensitive.
     pub(super) fn subject(&self, change: &Change) -> Value {
         let Change { before, after, after_unknown, before_sensitive, after_sensitive, .. } = change;

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use datastore_api::status::{Condition, LISTED_CHANGES, ListedChange};
 use datastore_api::{Sha256, chain};
 
+use crate::basis::backend::Backend;
 use crate::basis::plan_file::{state_size_in_plan, version_in_plan};
 use crate::order::action::NOT_APPROVED;
 use crate::order::job::{Action, Approval, Judging};
@@ -47,6 +48,17 @@ impl Run<'_> {
         tracing::info!("{line}");
         self.log.line(line)?;
         Ok(true)
+    }
+
+    /// Refuses to converge without a state, whatever its backend is, if this layer was applied before: nobody looks at a plan that
+    /// creates everything again.
+    pub(super) async fn check_state_exists(&self, plan: &Path) -> Result<(), RunError> {
+        let has_state = version_in_plan(plan).is_none_or(|state| !state.lineage.is_empty());
+        if has_state || !matches!(self.job.action, Action::Converge(_)) {
+            return Ok(());
+        }
+        let backend = self.report.backend.as_ref().map(Backend::to_string).unwrap_or_default();
+        self.check_earlier_applies(&format!("there is no state in the backend {backend}")).await
     }
 
     /// Compares the plan with the policy, and records the status of the layer.

@@ -81,7 +81,7 @@ impl Run<'_> {
         let file = file.map(|home| OwnFile::lock(home, url, (namespace, layer)));
         // A runner that lives has it, or there was none.
         let Some(Ok(Some(file))) = file else { return };
-        // The tool of a killed runner is told to stop, and is soon at its end.
+        // The tool of a killed runner gets a signal to stop, and ends soon.
         let ended = async {
             while file.has_orphan() {
                 tokio::time::sleep(PAUSE).await;

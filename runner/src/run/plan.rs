@@ -83,6 +83,7 @@ impl Run<'_> {
         let modules = self.downloaded_modules(prepared).await?;
         self.make_plan(prepared, &bin).await?;
         self.check_planned_lineage(&bin)?;
+        self.check_state_exists(&bin).await?;
         self.find_mocks(prepared, before)?;
         self.record_lock_file(prepared).await?;
         self.describe_plan(prepared, &bin, named).await?;

@@ -104,6 +104,24 @@ async fn a_failed_check_keeps_the_status_until_enough_have_failed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_check_of_a_part_keeps_the_status_of_the_layer() {
+    let layer = Layer::applied().await;
+    assert_eq!(layer.run(&["check"]).code, 0);
+    layer.write("resource \"terraform_data\" \"a\" { input = 1 }\n");
+    for part in [&["check", "--target", "terraform_data.a"][..], &["check", "--", "-refresh-only"]]
+    {
+        layer.run(part);
+        assert_eq!(layer.status().await["status"], "ok", "{part:?}");
+    }
+    let (code, status, ended) = layer.check(&["--approval-lifetime", "1h"]);
+    assert_eq!((code, &*status), (3, "destructively_changed"), "{}", ended.stderr);
+    let expires = layer.result()["check"]["approval_expires"].as_str().unwrap().to_owned();
+    let expires = expires.parse::<jiff::Timestamp>().unwrap();
+    let left = expires.duration_since(jiff::Timestamp::now()).as_secs();
+    assert!((3000..=3600).contains(&left), "{left}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_check_is_never_the_plan_that_an_apply_finds() {
     let layer = Layer::new().await;
     assert_eq!(layer.run(&["check", "--run", "looked"]).code, 0);

@@ -67,6 +67,28 @@ async fn l7_a_layer_is_destroyed_after_those_that_need_it_and_disappears() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn l7_a_layer_that_another_namespace_needs_is_not_destroyed() {
+    let pair = Pair::new().await;
+    assert_eq!(pair.run(&["converge", "layers/cluster.yaml"]).code, 0);
+    pair.manifest(
+        "helm",
+        &[
+            ("var-from", "default/cluster:nodes"),
+            ("file-from", "default/cluster:kubeconfig=kubeconfig_path"),
+        ],
+    );
+    let (ended, _) = pair.run_one("helm", &["converge", "--namespace", "other"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let (ended, _) = pair.run_one("cluster", &["destroy", "--auto-approve"]);
+    assert_eq!(ended.code, 12, "{}", ended.stderr);
+    assert!(ended.stderr.contains("blocked by other/helm"), "{}", ended.stderr);
+    let (ended, _) = pair.run_one("helm", &["destroy", "--namespace", "other", "--auto-approve"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let (ended, _) = pair.run_one("cluster", &["destroy", "--auto-approve"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn l9_while_a_producer_is_replaced_nobody_gets_its_old_outputs() {
     let pair = Pair::applied().await;
     // The new one cannot be created.

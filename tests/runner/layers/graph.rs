@@ -109,6 +109,19 @@ fn a_migration_begins_with_the_readers_and_stops_at_the_first_failure() {
 }
 
 #[test]
+fn manifests_beside_code_are_layers_if_the_source_is_named() {
+    let sandbox = layers(&[("network", "")]);
+    sandbox.write("layers/main.tf", "resource \"terraform_data\" \"other\" {}\n");
+    let ended = run(&sandbox, &["converge"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert!(has_state(&sandbox, "network"), "{}", ended.stderr);
+    assert!(!sandbox.work().join("layers/terraform.tfstate").exists());
+    let ended = sandbox.run(&["converge", "layers"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert!(sandbox.work().join("layers/terraform.tfstate").exists());
+}
+
+#[test]
 fn a_manifest_that_cannot_be_read_is_no_missing_layer() {
     let sandbox = layers(&[("a", "")]);
     sandbox.write("layers/values.yaml", "kind: ConfigMap\n");

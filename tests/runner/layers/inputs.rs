@@ -165,6 +165,10 @@ async fn a_stored_plan_gets_its_files_again_and_only_with_the_same_contents() {
     let (ended, _) = pair.run_one("helm", &["apply", "--inputs-dir", "elsewhere"]);
     assert_eq!(ended.code, 8, "{}", ended.stderr);
     assert!(ended.stderr.contains("--inputs-dir"), "{}", ended.stderr);
+    // Also where that is in the source, of which a snapshot is made.
+    let (ended, _) = pair.run_one("helm", &["plan", "--inputs-dir", "code/values"]);
+    assert_eq!(ended.code, 8, "{}", ended.stderr);
+    assert!(ended.stderr.contains("is part of the source"), "{}", ended.stderr);
     let (ended, _) = pair.run_one("helm", &["apply", "--var-from", "cluster:nodes"]);
     assert_eq!(ended.code, 64, "{}", ended.stderr);
     assert_eq!(pair.state("helm"), "");

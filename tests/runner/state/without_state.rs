@@ -29,11 +29,28 @@ async fn layer_that_was_applied_is_not_planned_from_nothing() {
             assert!(refused.stderr.contains(text), "{text}: {}", refused.stderr);
         }
     }
+    // In the same second it would be the very plan that was applied.
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     let planned = run(&machine, &datastore.url, &["plan", "--new-state"]);
     assert_eq!(planned.code, 0, "{}", planned.stderr);
     let applied = run(&machine, &datastore.url, &["apply"]);
     assert_eq!(applied.code, 0, "the plan was made for no state: {}", applied.stderr);
     assert_eq!(states(&datastore, "-", "default").await["head"]["version"]["resources"], 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn first_apply_of_another_run_is_a_held_lock_and_no_lost_state() {
+    let datastore = TestDatastore::memory().await;
+    let url = datastore.url.join("api/state/default/vpc").unwrap();
+    let lock = r#"{"ID": "11111111-1111-1111-1111-111111111111", "Who": "someone@there"}"#;
+    let lock = reqwest::Client::new().request("LOCK".parse().unwrap(), url).body(lock);
+    assert!(lock.send().await.unwrap().status().is_success());
+    let machine = Origin::new().machine();
+    for args in [&["plan"][..], &["check"], &["converge"]] {
+        let refused = run(&machine, &datastore.url, args);
+        assert_eq!(refused.code, 4, "{}", refused.stderr);
+        assert!(refused.stderr.contains("someone@there holds its lock"), "{}", refused.stderr);
+    }
 }
 
 /// The first apply of a layer whose state was refused: it is only on this machine.

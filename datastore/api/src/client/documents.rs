@@ -1,4 +1,5 @@
-//! Documents of layers, and the statuses among them. Datastores of Burrito and older ones of Plancha have none.
+//! Documents of layers, the statuses among them, and the namespaces of layers. Datastores of Burrito and older ones of Plancha
+//! have none.
 
 use reqwest::{Method, Response};
 
@@ -8,6 +9,7 @@ use super::http::{Client, Condition};
 use super::silence::Progress;
 use super::transfer::Upload;
 use crate::document::{DocumentKey, Statuses};
+use crate::layers::Namespaces;
 use crate::name::Name;
 
 /// The maximum size of a document, in bytes.
@@ -69,6 +71,13 @@ impl Client {
             self.check_empty(&call, response).await
         })
         .await
+    }
+
+    /// One page of the namespaces in which the caller may list runs.
+    pub async fn namespaces(&self, after: Option<&str>) -> Result<Namespaces, ClientError> {
+        let query = after.map(|after| ("after", after.to_owned())).into_iter().collect();
+        let call = Call { method: Method::GET, path: "/api/namespaces".into(), query };
+        self.json(&call).await
     }
 
     /// One page of the layers of a namespace that have a status.

@@ -35,9 +35,9 @@ pub struct CheckArgs {
     /// What others see of the layers.
     #[command(flatten)]
     pub monitoring: MonitoringArgs,
-    /// How many checks in a row must have failed transiently until the status becomes an error
-    #[arg(long, env = "PLANCHA_ERROR_AFTER", value_name = "N", default_value_t = 3, value_parser = value_parser!(u32).range(1..))]
-    pub error_after: u32,
+    /// What becomes of what it finds.
+    #[command(flatten)]
+    pub judging: JudgingArgs,
 }
 
 /// `runner converge`
@@ -50,7 +50,7 @@ pub struct ConvergeArgs {
     #[command(flatten)]
     pub policy: PolicyArgs,
     /// Apply a plan whose destructive changes are exactly those of this digest, which a check or converge has printed. It
-    /// approves them once, and for --approval-lifetime. Needs a datastore
+    /// approves them once, until the time that was printed with it. Needs a datastore
     #[arg(
         long,
         env = "PLANCHA_APPROVE_DESTRUCTIVE",
@@ -61,15 +61,12 @@ pub struct ConvergeArgs {
     /// Apply the plan whatever it destroys. What the policy denies stays denied
     #[arg(long, help_heading = "Policy", conflicts_with_all = ["approve_destructive", "every"])]
     pub auto_approve: bool,
-    /// How long a digest can be approved after it was first printed, at most 30d
-    #[arg(long, env = "PLANCHA_APPROVAL_LIFETIME", help_heading = "Policy", value_name = "DURATION", default_value = "24h", value_parser = lifetime)]
-    pub approval_lifetime: Duration,
     /// Exit with code 0 if the policy refuses the plan, for jobs that must not count as failed
     #[arg(long, env = "PLANCHA_EXIT_ZERO_ON_SKIP", help_heading = "Policy", value_parser = BoolishValueParser::new())]
     pub exit_zero_on_skip: bool,
-    /// How many runs in a row must have failed transiently until the status becomes an error
-    #[arg(long, env = "PLANCHA_ERROR_AFTER", value_name = "N", default_value_t = 3, value_parser = value_parser!(u32).range(1..))]
-    pub error_after: u32,
+    /// What becomes of what it finds.
+    #[command(flatten)]
+    pub judging: JudgingArgs,
     /// Several layers.
     #[command(flatten)]
     pub layers: LayersArgs,
@@ -85,6 +82,18 @@ pub struct ConvergeArgs {
     /// Programs before and after the apply.
     #[command(flatten)]
     pub hooks: HookArgs,
+}
+
+/// What becomes of what a run finds.
+#[derive(Clone, Debug, Args)]
+pub struct JudgingArgs {
+    /// How long the destructive changes that this run prints first can be approved, at most 30d. Changes that an earlier run has
+    /// printed keep its limit
+    #[arg(long, env = "PLANCHA_APPROVAL_LIFETIME", help_heading = "Policy", value_name = "DURATION", default_value = "24h", value_parser = lifetime)]
+    pub approval_lifetime: Duration,
+    /// How many runs in a row must have failed transiently until the status becomes an error
+    #[arg(long, env = "PLANCHA_ERROR_AFTER", value_name = "N", default_value_t = 3, value_parser = value_parser!(u32).range(1..))]
+    pub error_after: u32,
 }
 
 fn lifetime(text: &str) -> Result<Duration, String> {

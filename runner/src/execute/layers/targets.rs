@@ -34,14 +34,15 @@ impl Target {
 }
 
 /// The layers that the arguments name, in this namespace if one is given. `None`: they name code, as a command for one root module
-/// takes it.
+/// takes it. `has_source`: `--source` names code.
 pub(super) fn find(
     targets: &[String],
     namespace: Option<&Name>,
+    has_source: bool,
 ) -> Result<Option<Vec<Target>>, JobError> {
     let files = match targets {
         [] => return Ok(None),
-        [only] => match files_of(Path::new(only))? {
+        [only] => match files_of(Path::new(only), has_source)? {
             Some(files) => files,
             None => return Ok(None),
         },
@@ -71,8 +72,8 @@ pub(super) fn find(
     Ok(Some(found))
 }
 
-/// The manifests at a path. `None`: it is code.
-fn files_of(path: &Path) -> Result<Option<Vec<PathBuf>>, JobError> {
+/// The manifests at a path. `None`: it is code. A directory may have both: then it is code, unless that is elsewhere.
+fn files_of(path: &Path, has_source: bool) -> Result<Option<Vec<PathBuf>>, JobError> {
     if is_manifest(path) && path.is_file() {
         return Ok(Some(vec![path.to_owned()]));
     }
@@ -82,7 +83,7 @@ fn files_of(path: &Path) -> Result<Option<Vec<PathBuf>>, JobError> {
     let mut files = Vec::new();
     for entry in fs::read_dir(path).map_err(LayerError::Io)? {
         let entry = entry.map_err(LayerError::Io)?;
-        if is_module(entry.file_name().as_encoded_bytes()) {
+        if !has_source && is_module(entry.file_name().as_encoded_bytes()) {
             return Ok(None);
         }
         let file = entry.path();

@@ -1,9 +1,6 @@
 //! Jobs of `runner check` and `runner converge`.
 
 use std::sync::Arc;
-use std::time::Duration;
-
-use datastore_api::approval::LIFETIME;
 
 use crate::cli::{CheckArgs, ConvergeArgs, Environment, PolicyArgs, RunArgs};
 use crate::order::command_line::{find_hooks, named_source};
@@ -16,7 +13,7 @@ impl Job {
         args: CheckArgs,
         environment: &Environment,
     ) -> Result<Self, JobError> {
-        let CheckArgs { run, policy, detailed_exitcode, error_after, .. } = args;
+        let CheckArgs { run, policy, detailed_exitcode, judging, .. } = args;
         check_files(&run)?;
         let is_lock = |arg: &&String| arg.trim_start_matches('-').split('=').next() == Some("lock");
         if let Some(arg) = run.args.iter().find(is_lock) {
@@ -30,9 +27,9 @@ impl Job {
         job.options.no_lock = true;
         let judging = Judging {
             policy,
-            approval_lifetime: Duration::from_secs(LIFETIME),
+            approval_lifetime: judging.approval_lifetime,
             exit_zero_on_skip: false,
-            error_after: error_after.max(1),
+            error_after: judging.error_after,
         };
         Ok(Self { judging: Some(judging), ..job })
     }
@@ -62,9 +59,9 @@ impl Job {
         let job = Self::new(run, false, false, environment, |_| Ok(action)).await?;
         let judging = Judging {
             policy,
-            approval_lifetime: args.approval_lifetime,
+            approval_lifetime: args.judging.approval_lifetime,
             exit_zero_on_skip: args.exit_zero_on_skip,
-            error_after: args.error_after.max(1),
+            error_after: args.judging.error_after,
         };
         let break_stale_lock = lease.break_stale_lock;
         Ok(Self { judging: Some(judging), hooks, break_stale_lock, ..job })

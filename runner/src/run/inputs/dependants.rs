@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use datastore_api::client::Upload;
 use datastore_api::document::{GRAPH, OUTPUTS};
 use datastore_api::status::STATUS;
-use datastore_api::{Client, ClientError, Sha256, chain};
+use datastore_api::{Client, ClientError, Name, Sha256, chain};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use reqwest::StatusCode;
 use serde_json::value::RawValue;
@@ -34,12 +34,8 @@ impl Run<'_> {
             return Ok(());
         };
         let own = self.layer_ref();
-        let found = self.signals.or(dependants(client, &own)).await.map_err(RunError::Stopped)?;
-        let names = match found {
-            Ok(found) => found.into_keys().map(|layer| layer.to_string()).collect::<Vec<_>>(),
-            Err(InputsError::Datastore { cause, .. }) if keeps_none(&cause) => return Ok(()),
-            Err(error) => return Err(error.into()),
-        };
+        let found = self.signals.or(dependants_anywhere(client, &own)).await;
+        let names = found.map_err(RunError::Stopped)??;
         if names.is_empty() {
             return Ok(());
         }
@@ -162,19 +158,55 @@ fn keeps_none(cause: &ClientError) -> bool {
         || matches!(cause.status(), Some(StatusCode::FORBIDDEN | StatusCode::NOT_FOUND))
 }
 
-/// The layers of the same namespace that need this one, with their records. A layer is known by its status.
+/// The layers that need this one, in all namespaces that the caller may read.
+async fn dependants_anywhere(client: &Client, own: &LayerRef) -> Result<Vec<String>, InputsError> {
+    let mut names = Vec::new();
+    for namespace in namespaces(client, own).await? {
+        match dependants(client, own, &namespace).await {
+            Ok(found) => names.extend(found.keys().map(LayerRef::to_string)),
+            Err(InputsError::Datastore { cause, .. }) if keeps_none(&cause) => {
+                let why = chain(&cause);
+                tracing::debug!("whether layers of {namespace} need {own} is not known: {why}");
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(names)
+}
+
+/// The namespace of this layer, and the others in which the caller may list runs, if the datastore says.
+async fn namespaces(client: &Client, own: &LayerRef) -> Result<BTreeSet<Name>, InputsError> {
+    let (mut found, mut after) = (BTreeSet::from([own.namespace.clone()]), None::<String>);
+    loop {
+        let page = match client.namespaces(after.as_deref()).await {
+            Ok(page) => page,
+            Err(cause) if keeps_none(&cause) => return Ok(found),
+            Err(cause) => {
+                return Err(InputsError::of_datastore("the namespaces beside that", own)(cause));
+            }
+        };
+        found.extend(page.namespaces.iter().filter_map(|name| name.parse().ok()));
+        after = page.next;
+        if after.is_none() {
+            return Ok(found);
+        }
+    }
+}
+
+/// The layers of a namespace that need this one, with their records. A layer is known by its status.
 async fn dependants(
     client: &Client,
     own: &LayerRef,
+    namespace: &Name,
 ) -> Result<BTreeMap<LayerRef, Graph>, InputsError> {
     let (mut found, mut cursor) = (BTreeMap::new(), None::<String>);
     let name = own.to_string();
     loop {
-        let page = client.statuses(&own.namespace, PAGE, cursor.as_deref()).await;
+        let page = client.statuses(namespace, PAGE, cursor.as_deref()).await;
         let page = page
             .map_err(InputsError::of_datastore("the statuses of the layers beside those", own))?;
         let layers = page.statuses.into_iter().filter_map(|status| status.layer.parse().ok());
-        let layers = layers.map(|layer| LayerRef { namespace: own.namespace.clone(), name: layer });
+        let layers = layers.map(|layer| LayerRef { namespace: namespace.clone(), name: layer });
         let reads = stream::iter(layers.filter(|layer| layer != own).collect::<Vec<_>>());
         let reads = reads.map(async |layer| {
             let graph = graph::read(client, &layer).await?;
@@ -198,7 +230,7 @@ async fn mark(
     why: impl Fn(&str) -> String,
 ) -> Result<(), InputsError> {
     let name = own.to_string();
-    for (layer, graph) in dependants(client, own).await? {
+    for (layer, graph) in dependants(client, own, &own.namespace).await? {
         let taken = graph.inputs.iter().flat_map(|inputs| &inputs.taken);
         let mut taken = taken.filter(|taken| taken.layer == name);
         let Some(changed) = taken.find(|taken| is_changed(taken)) else { continue };

@@ -14,6 +14,8 @@ use serde::de::{
     DeserializeOwned, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor,
 };
 
+use serde_json::Value;
+
 use crate::report::Counts;
 
 /// The summary of a plan.
@@ -76,6 +78,9 @@ pub(crate) trait Collector {
 
     /// Adds what was changed outside of the tool. Tools write it before the changes.
     fn add_drift(&mut self, _drift: Changed<Self::After, Self::Rest>) {}
+
+    /// Adds an action of a provider that the apply runs.
+    fn add_invocation(&mut self, _invocation: Invocation) {}
 }
 
 /// The changes of a plan.
@@ -172,6 +177,20 @@ impl<After, Rest> Change<After, Rest> {
     }
 }
 
+/// An action of a provider, of terraform 1.14 and later. It changes no resource of the state, and anything else.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Invocation {
+    pub(crate) address: String,
+    #[serde(rename = "type")]
+    pub(crate) action_type: String,
+    /// Before or after what it runs.
+    pub(crate) lifecycle_action_trigger: Value,
+    pub(crate) config_values: Value,
+    pub(crate) config_sensitive: Value,
+    pub(crate) config_unknown: Value,
+}
+
 /// All changes, counted as they come.
 #[derive(Default)]
 struct Changes {
@@ -228,10 +247,13 @@ impl<'de, R: Collector, O: Collector> Visitor<'de> for Document<R, O> {
                 "format_version" => self.format_version = map.next_value()?,
                 "applyable" => changes.applyable = map.next_value()?,
                 "resource_changes" => {
-                    map.next_value_seed(Resources(&mut changes.resources, R::add))?;
+                    map.next_value_seed(List(&mut changes.resources, R::add))?;
                 }
                 "resource_drift" => {
-                    map.next_value_seed(Resources(&mut changes.resources, R::add_drift))?;
+                    map.next_value_seed(List(&mut changes.resources, R::add_drift))?;
+                }
+                "action_invocations" => {
+                    map.next_value_seed(List(&mut changes.resources, R::add_invocation))?;
                 }
                 "output_changes" => map.next_value_seed(Outputs(&mut changes.outputs))?,
                 _ => drop(map.next_value::<IgnoredAny>()?),
@@ -241,10 +263,10 @@ impl<'de, R: Collector, O: Collector> Visitor<'de> for Document<R, O> {
     }
 }
 
-/// A list of resources, and what adds one of them.
-struct Resources<'a, C: Collector>(&'a mut C, fn(&mut C, Changed<C::After, C::Rest>));
+/// A list of changes, and what adds one of them.
+struct List<'a, C, T>(&'a mut C, fn(&mut C, T));
 
-impl<'de, C: Collector> DeserializeSeed<'de> for Resources<'_, C> {
+impl<'de, C, T: Deserialize<'de>> DeserializeSeed<'de> for List<'_, C, T> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -252,11 +274,11 @@ impl<'de, C: Collector> DeserializeSeed<'de> for Resources<'_, C> {
     }
 }
 
-impl<'de, C: Collector> Visitor<'de> for Resources<'_, C> {
+impl<'de, C, T: Deserialize<'de>> Visitor<'de> for List<'_, C, T> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list of resource changes")
+        f.write_str("a list of changes")
     }
 
     fn visit_unit<E>(self) -> Result<(), E> {

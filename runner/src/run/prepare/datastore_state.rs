@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use datastore_api::state::{DEFAULT_WORKSPACE, StateHead};
 use datastore_api::{Client, chain};
 use fs_err as fs;
+use serde_json::Value;
 
 use crate::basis::plan_file;
 use crate::order::job::DatastoreState;
@@ -146,14 +147,15 @@ impl Run<'_> {
             None if exists => {}
             None => {
                 let deleted = head.deleted.map(|at| format!(" (it was deleted at {at})"));
-                let lock = head.lock.as_ref().and_then(|lock| lock.get("Who")?.as_str());
-                let lock = lock.map(|who| format!(" (its lock is held by {})", one_line(who)));
                 let missing = format!(
-                    "the datastore has no state of {}{}{}",
+                    "the datastore has no state of {}{}",
                     state.key,
-                    deleted.unwrap_or_default(),
-                    lock.unwrap_or_default()
+                    deleted.unwrap_or_default()
                 );
+                if let Some(lock) = &head.lock {
+                    let who = lock.get("Who").and_then(Value::as_str).unwrap_or("another run");
+                    return Err(StateError::Held { missing, who: one_line(who) }.into());
+                }
                 self.check_earlier_applies(&missing).await?;
             }
         }

@@ -102,18 +102,23 @@ impl Run<'_> {
     /// Whether the plan may leave out some of the providers: one that is stored may have been made so. To destroy or to
     /// refresh an empty state needs none.
     fn is_targeted(&self, tool: ToolName) -> bool {
-        let options = &self.job.options;
-        let variables = ["TF_CLI_ARGS", "TF_CLI_ARGS_plan", "TF_CLI_ARGS_apply"];
         let from = self.job.action.apply();
         let is_stored = from.is_some_and(|from| !matches!(from, Apply::Unplanned(_)));
+        self.plans_a_part()
+            || is_stored && tool == ToolName::Tofu
+            || is_stored && plan_file::may_be_targeted(&self.scratch.join(PLAN_FILE))
+    }
+
+    /// Whether options limit the plan to a part of the layer.
+    pub(in crate::run) fn plans_a_part(&self) -> bool {
+        let options = &self.job.options;
+        let variables = ["TF_CLI_ARGS", "TF_CLI_ARGS_plan", "TF_CLI_ARGS_apply"];
         options.destroy
             || !options.targets.is_empty()
             || options.args.iter().any(|arg| is_target(arg))
             || ["-target", "-exclude", "-destroy", "-refresh-only"]
                 .iter()
                 .any(|option| self.has_argument(option, &variables))
-            || is_stored && tool == ToolName::Tofu
-            || is_stored && plan_file::may_be_targeted(&self.scratch.join(PLAN_FILE))
     }
 
     /// Whether one of these variables contains an option that begins so.

@@ -72,6 +72,8 @@ pub(crate) enum StateError {
     OwnFile(PathBuf),
     #[error("init has not configured the state in the datastore, but another backend")]
     NotUsed,
+    #[error("{missing} yet, and {who} holds its lock")]
+    Held { missing: String, who: String },
     #[error("{missing}, but run {run} has applied this layer, and it was not destroyed since")]
     Lost { missing: String, run: String },
 }
