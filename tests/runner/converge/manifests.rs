@@ -115,14 +115,11 @@ fn metrics_are_read_only_through_the_proxy() {
     assert!(
         flag(proxy, "--secure-listen-address").ends_with(&format!(":{}", port["containerPort"]))
     );
-    for probe in ["livenessProbe", "readinessProbe"] {
-        let get = &converge[probe]["httpGet"];
-        assert_eq!(
-            (&get["port"], &get["scheme"]),
-            (&port["containerPort"], &"HTTPS".into()),
-            "{probe}"
-        );
-    }
+    let get = &converge["readinessProbe"]["httpGet"];
+    assert_eq!((&get["port"], &get["scheme"]), (&port["containerPort"], &"HTTPS".into()));
+    // A proxy that cannot start must not end a converge that works.
+    let alive = texts(&converge["livenessProbe"]["exec"]["command"]);
+    assert_eq!(alive.last().unwrap(), &format!("http://{listen}/healthz"));
     let endpoint =
         object(MONITOR, "PodMonitor", "plancha-converge")["spec"]["podMetricsEndpoints"][0].clone();
     assert_eq!((&endpoint["port"], &endpoint["honorLabels"]), (&port["name"], &true.into()));
