@@ -224,7 +224,8 @@ async fn execute_run(run: &mut Run<'_>, environment: &Environment) -> Option<Fai
     let failure = Failure::from(&error).with_unanswered(run.unanswered());
     let failure = if run.destroys() { failure.of_destroy() } else { failure };
     run.check_lease().await;
-    let failure = failure.with_lost_lease(run.lost_lease()).masked(&environment.redaction);
+    let failure = failure.with_own_lock(run.own_lock()).with_lost_lease(run.lost_lease());
+    let failure = failure.masked(&environment.redaction);
     // An apply that succeeded has stored its report itself.
     if run.report.outcome != Outcome::Applied {
         failure.record(&mut run.report);

@@ -210,17 +210,6 @@ impl Failure {
         self
     }
 
-    /// Adds who has the lease of the layer instead of this run.
-    pub(crate) fn with_lost_lease(mut self, holder: Option<&str>) -> Self {
-        if let Some(holder) = holder {
-            self.message = format!("{}; {holder}", self.message);
-            if self.kind == Kind::Unclassified {
-                self.kind = Kind::Locked;
-            }
-        }
-        self
-    }
-
     /// The failure with its secrets masked. In the log, where the errors of the tool are read, a secret may have been
     /// broken into lines.
     pub(crate) fn masked(mut self, redaction: &Redaction) -> Self {
@@ -439,8 +428,8 @@ const LOST_AFTER_PLAN: &str = "nothing was applied; keep the state in the datast
     plan and apply with --work-dir DIR; then plan again";
 
 /// What to do if the state would be removed with the private directory of the run.
-const LOST_STATE: &str = "nothing was applied; keep the state in the datastore with --state datastore, configure a backend \
-     other than local (s3, gcs, azurerm, http), keep its directory with --work-dir DIR, or name a file for the state with \
+const LOST_STATE: &str = "nothing was applied; configure a backend other than local (s3, gcs, azurerm, http), keep its directory \
+     with --work-dir DIR, or, without terragrunt, keep the state in the datastore with --state datastore, or in a file with \
      --state-in and --state-out; a plan of a directory used in place is applied there with --snapshot=never";
 
 /// What to do about a snapshot that would be too large.

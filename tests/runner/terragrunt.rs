@@ -2,7 +2,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "real tools are named by a variable")]
 
-use support::{Ended, Sandbox};
+use support::{Ended, Sandbox, TestDatastore};
 
 use crate::source::checkout::git;
 use crate::{RUNNER, json};
@@ -339,5 +339,54 @@ fn modules_that_bare_terragrunt_plans_are_planned() {
                 assert!(ended.stdout.contains(&shows), "{text}");
             }
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs real tools"]
+async fn state_in_the_datastore_is_applied_and_destroyed_under_the_lease() {
+    for terragrunt in Terragrunt::all() {
+        let datastore = TestDatastore::memory().await;
+        let address = datastore.url.join("api/state/default/unit").unwrap();
+        let sandbox = &terragrunt.sandbox;
+        sandbox.write(
+            "unit/main.tf",
+            "terraform {\n  backend \"http\" {}\n}\nresource \"terraform_data\" \"a\" {}\n",
+        );
+        sandbox.write(
+            "unit/terragrunt.hcl",
+            &format!(
+                "remote_state {{
+                   backend = \"http\"
+                   config  = {{ address = \"{address}\", lock_address = \"{address}\", unlock_address = \"{address}\" }}
+                 }}
+                "
+            ),
+        );
+        let url = [("PLANCHA_DATASTORE_URL", datastore.url.as_str())];
+        let run =
+            |args: &[&str]| terragrunt.run(&[args, &["unit", "--name", "unit"]].concat(), &url);
+        let version = async || {
+            let query = "api/states?namespace=default&layer=unit";
+            let answer = reqwest::get(datastore.url.join(query).unwrap()).await.unwrap();
+            json(&answer.bytes().await.unwrap())["head"]["version"].clone()
+        };
+        for (number, apply) in [(1, &["plan"][..]), (4, &["apply", "--no-plan"])] {
+            let ended = run(apply);
+            assert_eq!(ended.code, 0, "{}", ended.stderr);
+            if apply == ["plan"] {
+                let ended = run(&["apply"]);
+                assert_eq!(ended.code, 0, "{}", ended.stderr);
+            }
+            let applied = version().await;
+            assert_eq!((&applied["resources"], &applied["fence"]), (&1.into(), &number.into()));
+            let ended = run(&["destroy", "--auto-approve"]);
+            assert_eq!(ended.code, 0, "{}", ended.stderr);
+            assert_eq!(version().await["resources"], 0);
+        }
+        let ended =
+            terragrunt.sandbox.run_with(&datastore.url, &["migrate", "--to", "tofu", "unit"]);
+        assert_eq!(ended.code, 8, "{}", ended.stderr);
+        assert!(ended.stderr.contains("terragrunt runs the tool here"), "{}", ended.stderr);
     }
 }

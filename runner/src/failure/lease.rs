@@ -8,6 +8,30 @@ const HELD: &str = "nothing was applied; wait until it has ended, and run again.
 const UNSUPPORTED: &str = "nothing was applied; update the datastore";
 const OWN_SETTING: &str = "nothing was applied; remove this setting from the backend block, and from -backend-config: the \
     runner sets the variables TF_HTTP_* itself. Then plan again, because a plan contains the settings of its backend";
+const OWN_LOCK: &str = "this is the lease of this run, under which the tool did not work: write the address of the state in the \
+    backend block, without a user and a password, and set no TF_HTTP_* by other means (extra_arguments of terragrunt)";
+
+impl Failure {
+    /// Adds who has the lease of the layer instead of this run.
+    pub(crate) fn with_lost_lease(mut self, holder: Option<&str>) -> Self {
+        if let Some(holder) = holder {
+            self.message = format!("{}; {holder}", self.message);
+            if self.kind == Kind::Unclassified {
+                self.kind = Kind::Locked;
+            }
+        }
+        self
+    }
+
+    /// Explains a lock that is the lease of this very run (`own`, as an error names it): the tool did not work under it.
+    pub(crate) fn with_own_lock(mut self, own: Option<String>) -> Self {
+        if own.is_some_and(|own| self.message.contains(&own)) {
+            self.kind = Kind::Config;
+            self.hint = Some(OWN_LOCK.to_owned());
+        }
+        self
+    }
+}
 
 impl From<&LeaseError> for Failure {
     fn from(error: &LeaseError) -> Self {

@@ -205,7 +205,7 @@ impl From<&BasisError> for Failure {
             BasisError::Mocks { .. } => (
                 Kind::Integrity,
                 "nothing was applied; plan again when the dependency is applied, or apply the mock outputs with \
-                 --allow-mocks (PLANCHA_ALLOW_MOCKS=1)",
+                 `runner apply --allow-mocks` (PLANCHA_ALLOW_MOCKS=1)",
             ),
             BasisError::Changed { is_in_snapshot: true, .. } => (
                 Kind::Integrity,

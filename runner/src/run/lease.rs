@@ -73,9 +73,9 @@ impl Run<'_> {
     }
 
     /// Releases the lease of a runner of this machine that was killed: the tool of a plan could not lock the state.
-    pub(super) async fn release_left_lease(&self) {
-        let (Some(datastore), Some(state)) = (&self.job.datastore, &self.job.state) else { return };
-        let StateKey { namespace, layer, .. } = &state.key;
+    pub(super) async fn release_left_lease(&self, key: &StateKey) {
+        let Some(datastore) = &self.job.datastore else { return };
+        let StateKey { namespace, layer, .. } = key;
         let url = &datastore.settings().url;
         let file = self.environment.own_state_home();
         let file = file.map(|home| OwnFile::lock(home, url, (namespace, layer)));
@@ -249,6 +249,12 @@ impl Run<'_> {
         if self.signals.within(self.upload_grace(), released).await.is_err() {
             tracing::warn!("the lease is not released, and expires by itself: stopped");
         }
+    }
+
+    /// How an error names the lease of this run, which is a lock for a tool that does not work under it. The tool does not always
+    /// know the holder.
+    pub(crate) fn own_lock(&self) -> Option<String> {
+        Some(format!("(lock ID lease-{})", self.lease.held()?.number))
     }
 
     /// Who has the layer instead, if the lease was lost.

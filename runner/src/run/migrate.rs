@@ -20,6 +20,7 @@ use std::ffi::OsStr;
 
 use datastore_api::chain;
 use datastore_api::state::{LayerTool, Migration, StateBackup};
+use fs_err as fs;
 use jiff::Timestamp;
 use secrecy::ExposeSecret;
 
@@ -80,7 +81,8 @@ impl Run<'_> {
             return Err(MigrationError::DataDir.into());
         }
         let mut code = Box::pin(self.check_out(None)).await?;
-        if code.terragrunt.is_some() {
+        let dir = &code.workspace.dir;
+        if code.terragrunt.is_some() || fs::exists(dir.join("terragrunt.hcl"))? {
             return Err(MigrationError::Terragrunt.into());
         }
         if migrate.to.is_some()

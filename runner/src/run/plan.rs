@@ -58,10 +58,15 @@ impl Run<'_> {
         if self.job.action.destroys() {
             self.take_lease().await?;
             self.check_layer_tool_again(&code.installed).await?;
-        } else {
-            self.release_left_lease().await;
+        } else if let Some(state) = &self.job.state {
+            self.release_left_lease(&state.key).await;
         }
         let mut prepared = self.initialize(code).await?;
+        if self.job.action.destroys() {
+            self.use_backend(&mut prepared).await?;
+        } else {
+            self.release_left_backend_lease().await;
+        }
         self.list_called(&mut named, &prepared.workspace).await;
         Box::pin(self.undo_killed_imports(&mut prepared)).await?;
         if self.job.action.destroys() && Box::pin(self.is_destroyed(&prepared)).await? {

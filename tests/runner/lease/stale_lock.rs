@@ -2,7 +2,7 @@
 
 use support::{Ended, Sandbox, TestDatastore, eventually};
 
-use super::layers::{BACKEND, SHORT, apply, machine, start, states};
+use super::layers::{BACKEND, SHORT, address, apply, machine, start, states};
 
 fn applied(sandbox: &Sandbox, datastore: &TestDatastore, more: &[&str]) -> Ended {
     apply(sandbox, &datastore.url, more).output().unwrap().into()
@@ -55,12 +55,19 @@ async fn lock_of_a_dead_run_is_named_and_removed_only_on_demand() {
 /// A runner that was killed while it held the lease, before its tool had the lock.
 #[tokio::test(flavor = "multi_thread")]
 async fn plan_and_destroy_release_the_lease_of_a_killed_runner_of_this_machine() {
-    for args in [&["plan"][..], &["destroy"]] {
+    let backend = "terraform {\n  backend \"http\" { address = \"ADDRESS\" }\n}\n";
+    let in_datastore = ["--name", "x", "--state", "datastore"];
+    for (args, backend, more) in [
+        (&["plan"][..], "", &in_datastore[..]),
+        (&["destroy"], "", &in_datastore),
+        (&["plan"], backend, &["--name", "x"]),
+        (&["destroy"], backend, &["--name", "x"]),
+    ] {
         let datastore = TestDatastore::memory().await;
         let sandbox = Sandbox::new(crate::RUNNER);
-        sandbox.write("main.tf", "resource \"terraform_data\" \"a\" {}\n");
-        let more = ["--name", "x", "--state", "datastore"];
-        let run = |args: &[&str]| sandbox.run_with(&datastore.url, &[args, &more].concat());
+        let backend = backend.replace("ADDRESS", &address(&datastore.url));
+        sandbox.write("main.tf", &format!("{backend}resource \"terraform_data\" \"a\" {{}}\n"));
+        let run = |args: &[&str]| sandbox.run_with(&datastore.url, &[args, more].concat());
         assert_eq!(run(&["apply", "--no-plan"]).code, 0);
         let real = support::on_path("terraform").unwrap();
         let kill = format!(

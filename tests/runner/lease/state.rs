@@ -91,6 +91,49 @@ async fn stored_plan_is_applied_under_the_lease_whatever_the_block_names() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn state_of_a_backend_block_is_destroyed_under_the_lease() {
+    let datastore = TestDatastore::hasty(LONG).await;
+    let sandbox = machine(BACKEND);
+    let run = |args: &[&str]| {
+        let mut command = sandbox.command(&[args, &["--name", "x"]].concat());
+        command.env("PLANCHA_DATASTORE_URL", datastore.url.as_str());
+        command.env("TF_HTTP_ADDRESS", address(&datastore.url));
+        support::Ended::from(command.output().unwrap())
+    };
+    for approved in [false, true] {
+        assert_eq!(run(&["apply", "--no-plan"]).code, 0);
+        let ended = if approved {
+            let planned = run(&["destroy"]);
+            assert_eq!(planned.code, 3, "{}", planned.stderr);
+            let digest = planned.stderr.split("--approve ").nth(1).unwrap();
+            run(&["destroy", "--approve", digest.split_whitespace().next().unwrap()])
+        } else {
+            run(&["destroy", "--auto-approve"])
+        };
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+        let states = states(&datastore, "-", "").await;
+        assert_eq!(states["head"]["version"]["resources"], 0, "{states}");
+        assert_eq!(lease(&datastore, "-").await, serde_json::Value::Null);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lease_of_this_run_that_locks_its_tool_is_explained() {
+    let datastore = TestDatastore::hasty(LONG).await;
+    let sandbox = machine(BACKEND);
+    // The same datastore by another name.
+    let mut url = datastore.url.clone();
+    url.set_host(Some("localhost")).unwrap();
+    let mut command = apply(&sandbox, &datastore.url, &[]);
+    for name in ["TF_HTTP_ADDRESS", "TF_HTTP_LOCK_ADDRESS", "TF_HTTP_UNLOCK_ADDRESS"] {
+        command.env(name, address(&url));
+    }
+    let ended = support::Ended::from(command.output().unwrap());
+    assert_eq!(ended.code, 8, "{}", ended.stderr);
+    assert!(ended.stderr.contains("this is the lease of this run"), "{}", ended.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn lease_is_that_of_the_layer_whose_state_it_is() {
     let datastore = TestDatastore::hasty(LONG).await;
     let sandbox = machine(BACKEND);

@@ -108,6 +108,8 @@ async fn each_workspace_has_a_state_of_its_own() {
             assert_eq!(ended.code, 0, "{workspace} {args:?}: {}", ended.stderr);
             assert!(!ended.stdout.contains("No changes"), "{}", ended.stdout);
         }
+        // In the same second the plan of the other workspace would have the same bytes.
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     }
     let mut lineages = Vec::new();
     for workspace in ["default", "blue"] {

@@ -109,7 +109,9 @@ impl Run<'_> {
             if self.job.burrito {
                 return Ok(None);
             }
-            self.step_with_mirror_fallback(prepared, "init", init).await?;
+            if self.report.backend.is_none() {
+                self.step_with_mirror_fallback(prepared, "init", init).await?;
+            }
         }
         for dir in self.tool_dirs(prepared) {
             let module = Initialized { dir: &dir, data, workspace };
@@ -121,7 +123,7 @@ impl Run<'_> {
     }
 
     /// The backend that the plan file names, if it can be read.
-    fn planned_backend(&self, prepared: &Prepared) -> Option<Backend> {
+    pub(in crate::run) fn planned_backend(&self, prepared: &Prepared) -> Option<Backend> {
         self.report.plan.as_ref()?;
         let variables = &self.environment.backend;
         Contents::read(&self.scratch.join(PLAN_FILE), &prepared.workspace.dir, variables)?.backend

@@ -9,12 +9,11 @@ use datastore_api::state::{GrantedLease, LayerTool, LeaseRequest, StateKey};
 use secrecy::SecretString;
 
 use crate::basis::backend::{self, Backend};
-use crate::basis::plan_file::Contents;
+use crate::run::Run;
 use crate::run::error::RunError;
 use crate::run::lease::address::Leads;
 use crate::run::lease::{HeldLease, LeaseError, RunLease, release, state_variables};
-use crate::run::prepare::Prepared;
-use crate::run::{PLAN_FILE, Run};
+use crate::run::prepare::{Prepared, init};
 
 /// Settings that no variable replaces if the backend block has them, so that the tool would not work under the lease.
 const OWN_SETTINGS: [&str; 2] = ["password", "username"];
@@ -28,7 +27,7 @@ impl Run<'_> {
         let Some(datastore) = self.job.datastore.clone().filter(|_| !self.job.pod) else {
             return Ok(());
         };
-        let Some(address) = self.backend_address(prepared) else { return Ok(()) };
+        let Some(address) = self.backend_address(prepared).await? else { return Ok(()) };
         match Leads::of(&address, &datastore.settings().url) {
             Leads::Here(key) => {
                 Box::pin(self.use_state(prepared, key, StateOrigin::default())).await
@@ -47,16 +46,32 @@ impl Run<'_> {
     }
 
     /// The address of a backend `http`, without its query.
-    fn backend_address(&self, prepared: &Prepared) -> Option<String> {
-        let dir = &prepared.workspace.dir;
-        let recorded = self.report.backend.clone();
-        // Terragrunt runs init during the apply.
-        let planned = || {
-            let plan = self.scratch.join(PLAN_FILE);
-            Contents::read(&plan, dir, &self.environment.backend)?.backend
-        };
-        let backend = recorded.or_else(|| prepared.terragrunt.as_ref().and_then(|_| planned()))?;
-        backend.address().map(str::to_owned)
+    async fn backend_address(
+        &mut self,
+        prepared: &mut Prepared,
+    ) -> Result<Option<String>, RunError> {
+        // Terragrunt runs init by itself, when it plans or applies.
+        if self.report.backend.is_none() && prepared.terragrunt.is_some() {
+            if let Some(planned) = self.planned_backend(prepared) {
+                return Ok(planned.address().map(str::to_owned));
+            }
+            if matches!(self.lease, RunLease::None) {
+                return Ok(None);
+            }
+            self.step_with_mirror_fallback(prepared, "init", init).await?;
+            self.describe(prepared)?;
+        }
+        Ok(self.report.backend.as_ref().and_then(Backend::address).map(str::to_owned))
+    }
+
+    /// Releases the lease that a killed runner of this machine has left, if the backend is a state of the datastore: the tool of a plan
+    /// could not lock it. Call it after init.
+    pub(in crate::run) async fn release_left_backend_lease(&self) {
+        let address = self.report.backend.as_ref().and_then(Backend::address);
+        let (Some(address), Some(datastore)) = (address, &self.job.datastore) else { return };
+        if let Leads::Here(key) = Leads::of(address, &datastore.settings().url) {
+            self.release_left_lease(&key).await;
+        }
     }
 
     /// Has the tool work with this state of the datastore under the lease, from now on. `origin` says where the code is.
