@@ -72,6 +72,7 @@ export function variedPlan() {
             change("", "example_thing", "odd", null, ["explode"], NUMBERS.before, NUMBERS.after),
         ],
         {
+            action_invocations: [{ address: "action.aws_lambda_invoke.notify", type: "aws_lambda_invoke", name: "notify", lifecycle_action_trigger: { triggering_resource_address: "aws_instance.web[1]", action_trigger_event: "AfterCreate" } }],
             resource_drift: [change("", "aws_instance", "web", 0, ["update"], { ...instance, tags: { Name: "web" } }, { ...instance, tags: { Name: "web", Team: "shop" } })],
             output_changes: {
                 address: { actions: ["update"], before: "10.0.0.4", after: "10.0.0.5", after_unknown: false, before_sensitive: false, after_sensitive: false },

@@ -144,16 +144,17 @@ await check("a plan: causes, moves, imports, diffs, sensitive and unknown values
 await check("a plan: what the filter finds, and links", async () => {
     const page = await open(run("shop"));
     const result = page.locator(".toolbar .result");
-    await until("all is counted", async () => (await result.textContent()) === "15 changes, 1 change outside of the code, 2 outputs, 2 checks");
+    await until("all is counted", async () => (await result.textContent()) === "16 changes, 1 change outside of the code, 2 outputs, 2 checks");
     for (const [words, found, shown] of [
-        ["moved", "1 of 15 changes", ["aws_route53_zone.main"]],
-        ["imported", "1 of 15 changes", ["aws_s3_bucket.adopted"]],
-        ["replaced", "2 of 15 changes", ["aws_instance.web[1]", "aws_instance.batch"]],
-        ["deposed byebye", "1 of 15 changes", ["aws_security_group.old"]],
-        ["tainted", "1 of 15 changes", ["aws_instance.batch"]],
-        ["explode", "1 of 15 changes", ["example_thing.odd"]],
-        ["fail health", "0 of 15 changes, 1 check", ["check.health"]],
-        ["10.0.0.4", "0 of 15 changes, 1 output", ["address"]],
+        ["moved", "1 of 16 changes", ["aws_route53_zone.main"]],
+        ["imported", "1 of 16 changes", ["aws_s3_bucket.adopted"]],
+        ["replaced", "2 of 16 changes", ["aws_instance.web[1]", "aws_instance.batch"]],
+        ["deposed byebye", "1 of 16 changes", ["aws_security_group.old"]],
+        ["tainted", "1 of 16 changes", ["aws_instance.batch"]],
+        ["explode", "1 of 16 changes", ["example_thing.odd"]],
+        ["invoked aftercreate", "1 of 16 changes", ["action.aws_lambda_invoke.notify"]],
+        ["fail health", "0 of 16 changes, 1 check", ["check.health"]],
+        ["10.0.0.4", "0 of 16 changes, 1 output", ["address"]],
     ]) {
         await page.getByRole("searchbox").fill(words);
         const expected = JSON.stringify([found, shown]);

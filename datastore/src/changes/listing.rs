@@ -54,6 +54,8 @@ struct Counts {
     forget: u64,
     moved: u64,
     import: u64,
+    /// Actions of providers.
+    invoke: u64,
 }
 
 /// What is not listed.
@@ -133,6 +135,19 @@ impl Listing {
             Section::Drift => &mut self.drift,
         };
         list.push(entry);
+    }
+
+    /// Adds an action of a provider that the apply runs, as a resource without attributes. `None`: it is too large.
+    pub(super) fn add_invocation(&mut self, invocation: Option<&Node>) {
+        self.counts.invoke += 1;
+        let head = invocation.and_then(|node| self.head(|out| write_invocation(out, node)));
+        let Some(head) = head else {
+            self.leave_out();
+            return;
+        };
+        let end = self.attributes.len();
+        let entry = Entry { head, importing: None, attributes: end..end, is_too_large: false };
+        self.resources.push(entry);
     }
 
     /// Adds the change of an output, if it is one.
@@ -366,9 +381,9 @@ impl Counts {
     }
 
     fn write(&self, out: &mut Vec<u8>) {
-        let Self { create, update, delete, replace, read, forget, moved, import } = self;
+        let Self { create, update, delete, replace, read, forget, moved, import, invoke } = self;
         let text = format!(
-            r#"{{"create":{create},"update":{update},"delete":{delete},"replace":{replace},"read":{read},"forget":{forget},"move":{moved},"import":{import}}}"#
+            r#"{{"create":{create},"update":{update},"delete":{delete},"replace":{replace},"read":{read},"forget":{forget},"move":{moved},"import":{import},"invoke":{invoke}}}"#
         );
         out.extend_from_slice(text.as_bytes());
     }
@@ -401,6 +416,32 @@ fn write_resource(out: &mut Vec<u8>, resource: &Resource) {
     write_list(out, *b"[]", resource.change.actions(), write_text);
     out.extend_from_slice(b",\"previous_address\":");
     resource.moved_from().unwrap_or(&Node::Null).write(out);
+}
+
+/// Writes what is known of an action of a provider, as of a resource: its reason is what it runs before or after.
+fn write_invocation(out: &mut Vec<u8>, invocation: &Node) {
+    for (at, (name, member)) in
+        [("address", "address"), ("type", "type"), ("name", "name"), ("index", "index")]
+            .into_iter()
+            .enumerate()
+    {
+        out.extend_from_slice(if at == 0 { b"{" } else { b"," });
+        out.extend_from_slice(format!("\"{name}\":").as_bytes());
+        invocation.get(member).unwrap_or(&Node::Null).write(out);
+    }
+    let text = |node: Option<&Node>| node.and_then(Node::as_text).unwrap_or_default().to_owned();
+    out.extend_from_slice(b",\"module\":");
+    write_text(out, &text(invocation.get("module_address")));
+    out.extend_from_slice(b",\"mode\":\"action\",\"reason\":");
+    match invocation.get("lifecycle_action_trigger") {
+        Some(trigger) => {
+            let event = text(trigger.get("action_trigger_event"));
+            let resource = text(trigger.get("triggering_resource_address"));
+            write_text(out, &format!("{event} of {resource}"));
+        }
+        None => Node::Null.write(out),
+    }
+    out.extend_from_slice(b",\"deposed\":null,\"actions\":[\"invoke\"],\"previous_address\":null");
 }
 
 /// Writes a value, and its length if it is cut.

@@ -18,7 +18,7 @@ use crate::changes::value::{Budget, Node, NodeSeed};
 
 /// How deeply the parser reads values that it keeps.
 const PARSER_DEPTH: usize = 127;
-/// How much memory a check may take.
+/// How much memory a check, or an action of a provider, may take.
 const CHECK: usize = 1 << 20;
 
 /// The document, as far as it has been read.
@@ -31,10 +31,11 @@ struct Document<'a> {
 }
 
 /// The sections that are read.
-const SECTIONS: [&str; 7] = [
+const SECTIONS: [&str; 8] = [
     "format_version",
     "resource_changes",
     "resource_drift",
+    "action_invocations",
     "output_changes",
     "checks",
     "errored",
@@ -107,6 +108,9 @@ impl<'de> Visitor<'de> for Document<'_> {
                 "resource_drift" => {
                     map.next_value_seed(Resources { seen, listing, section: Section::Drift })?;
                 }
+                "action_invocations" => {
+                    map.next_value_seed(Invocations { seen, listing })?;
+                }
                 "errored" => listing.is_errored = map.next_value()?,
                 VALUES => drop(map.next_value::<IgnoredAny>()?),
                 "output_changes" => map.next_value_seed(Outputs { seen, listing })?,
@@ -122,6 +126,12 @@ struct Resources<'a> {
     seen: &'a Rc<Seen>,
     listing: &'a mut Listing,
     section: Section,
+}
+
+/// Reads a list of actions of providers that the apply runs (terraform 1.14 and later).
+struct Invocations<'a> {
+    seen: &'a Rc<Seen>,
+    listing: &'a mut Listing,
 }
 
 /// Reads changes of outputs, by name.
@@ -170,6 +180,18 @@ section! {
             self.listing.add(&resource, self.section);
         }
         Ok(())
+    }
+}
+
+section! {
+    Invocations, "a list of actions",
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        loop {
+            let budget = Budget::new(CHECK);
+            let seed = NodeSeed { seen: self.seen, budget: &budget };
+            let Some(invocation) = list.next_element_seed(seed)? else { return Ok(()) };
+            self.listing.add_invocation(Some(&invocation).filter(|_| !budget.is_exceeded()));
+        }
     }
 }
 

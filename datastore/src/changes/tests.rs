@@ -141,6 +141,11 @@ fn resources_outputs_drift_and_checks_are_listed_and_counted() {
             resource("r1", &["delete", "create"]), resource("r2", &["create", "delete"]),
             resource("read", &["read"]), resource("no", &["no-op"]), moved, imported,
         ],
+        "action_invocations": [{
+            "address": "module.x.action.aws_lambda_invoke.notify[0]", "type": "aws_lambda_invoke", "name": "notify", "index": 0,
+            "module_address": "module.x", "config_values": {"payload": "sensitive-x"},
+            "lifecycle_action_trigger": {"triggering_resource_address": "module.x.a.b", "action_trigger_event": "AfterCreate"},
+        }],
         "resource_drift": [resource("drifted", &["update"]), resource("m.new", &["no-op"])],
         "output_changes": {
             "o": {"actions": ["update"], "before": {"a": [1]}, "after": "x", "before_sensitive": false, "after_sensitive": false},
@@ -154,7 +159,7 @@ fn resources_outputs_drift_and_checks_are_listed_and_counted() {
     });
     let mut listed = listed(&document);
     assert_eq!(listed["truncated"], Value::Null);
-    insta::assert_snapshot!(listed["counts"], @r#"{"create":1,"update":1,"delete":1,"replace":2,"read":1,"forget":1,"move":1,"import":1}"#);
+    insta::assert_snapshot!(listed["counts"], @r#"{"create":1,"update":1,"delete":1,"replace":2,"read":1,"forget":1,"move":1,"import":1,"invoke":1}"#);
     let addresses = |list: &Value| {
         let list = list.as_array().unwrap().iter();
         list.map(|resource| resource["address"].as_str().unwrap().to_owned())
@@ -163,11 +168,12 @@ fn resources_outputs_drift_and_checks_are_listed_and_counted() {
     };
     assert_eq!(
         addresses(&listed["resources"]),
-        "c d f r1 r2 read m.new module.x[\"k\"].data.i.j[0]"
+        "c d f r1 r2 read m.new module.x[\"k\"].data.i.j[0] module.x.action.aws_lambda_invoke.notify[0]"
     );
     assert_eq!(addresses(&listed["drift"]), "drifted");
     insta::assert_snapshot!(listed["resources"][6], @r#"{"address":"m.new","module":"","mode":null,"type":null,"name":null,"index":null,"reason":null,"deposed":null,"actions":["no-op"],"previous_address":"m.old","importing":null,"attributes":[]}"#);
     insta::assert_snapshot!(listed["resources"][7].take(), @r#"{"address":"module.x[\"k\"].data.i.j[0]","module":"module.x[\"k\"]","mode":"data","type":null,"name":null,"index":0,"reason":"read_because_config_unknown","deposed":"abc","actions":["update"],"previous_address":null,"importing":"i-1","attributes":[]}"#);
+    insta::assert_snapshot!(listed["resources"][8], @r#"{"address":"module.x.action.aws_lambda_invoke.notify[0]","type":"aws_lambda_invoke","name":"notify","index":0,"module":"module.x","mode":"action","reason":"AfterCreate of module.x.a.b","deposed":null,"actions":["invoke"],"previous_address":null,"importing":null,"attributes":[]}"#);
     insta::assert_snapshot!(listed["outputs"], @r#"[{"name":"o","actions":["update"],"before":{"a":[1]},"after":"x"},{"name":"s","actions":["create"],"sensitive":true},{"name":"u","actions":["create"],"before":null,"unknown":true}]"#);
     insta::assert_snapshot!(listed["checks"], @r#"[{"address":"check.c","status":"fail","problems":["bad","(sensitive value)"]}]"#);
 }

@@ -15,7 +15,7 @@
 
 /**
  * What happens to a resource: the most dangerous first. `other` is an action that the page does not know, `none` is no change.
- * @typedef {"delete" | "replace" | "update" | "create" | "forget" | "read" | "move" | "import" | "other" | "none"} Kind
+ * @typedef {"delete" | "replace" | "update" | "create" | "forget" | "read" | "move" | "import" | "invoke" | "other" | "none"} Kind
  */
 
 /** @type {{kind: Kind, sign: string, word: string}[]} */
@@ -28,11 +28,12 @@ export const KINDS = [
     { kind: "read", sign: "‹", word: "read" },
     { kind: "move", sign: "→", word: "move" },
     { kind: "import", sign: "↓", word: "import" },
+    { kind: "invoke", sign: "▸", word: "run" },
     { kind: "other", sign: "?", word: "other action" },
 ];
 
 /** The kinds that a plan names as actions. @type {Kind[]} */
-const ACTIONS = ["delete", "update", "create", "forget", "read"];
+const ACTIONS = ["delete", "update", "create", "forget", "read", "invoke"];
 
 /**
  * One change of a list, and what is known of it beforehand.
@@ -384,6 +385,7 @@ const DONE = {
     read: "read",
     move: "moved",
     import: "imported",
+    invoke: "invoked run",
     other: "",
     none: "",
 };
