@@ -71,6 +71,8 @@ pub(crate) enum Kind {
     Config,
     Integrity,
     Datastore,
+    /// The datastore did not answer, or not now.
+    DatastoreUnanswered,
     /// An object that the tool was to create exists.
     AlreadyExists,
     /// The tool was interrupted, and the runner was not.
@@ -113,7 +115,7 @@ impl Failure {
             Kind::Quota => 7,
             Kind::Config => 8,
             Kind::Integrity => 9,
-            Kind::Datastore => 10,
+            Kind::Datastore | Kind::DatastoreUnanswered => 10,
             Kind::Timeout | Kind::Stopped(Stop::Timeout(_)) => 11,
             Kind::Blocked | Kind::Waiting => 12,
             Kind::Usage => 64,
@@ -133,7 +135,7 @@ impl Failure {
             Kind::OutputBroken => OUTPUT_BROKEN,
             Kind::Locked | Kind::Stopped(Stop::LeaseLost) => "lock",
             Kind::Credentials => "auth",
-            Kind::Network => "transient",
+            Kind::Network | Kind::DatastoreUnanswered => "transient",
             Kind::Config | Kind::Usage => "config",
             Kind::Timeout | Kind::Stopped(Stop::Timeout(_)) => "timeout",
             Kind::Quota => "quota",

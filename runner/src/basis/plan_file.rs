@@ -18,7 +18,7 @@ use tempfile::NamedTempFile;
 pub(crate) use contents::{Contents, ephemeral_variables, may_be_targeted};
 pub(crate) use planned::each_value;
 pub(crate) use same_code::other_code;
-pub(crate) use state::{StateVersion, state_size_in_plan, version_in_plan};
+pub(crate) use state::{StateVersion, begins_without_state, state_size_in_plan, version_in_plan};
 
 use crate::report::{PlanRecord, Report};
 use crate::source::path::resolve;

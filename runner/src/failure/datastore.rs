@@ -10,10 +10,10 @@ use crate::failure::{Failure, Kind, disk_hint};
 impl Failure {
     pub(super) fn of_datastore(cause: &ClientError, error: &dyn Error) -> Self {
         let failure = Self::new(datastore_kind(cause), error);
-        match hint(failure.kind, cause) {
-            Some(hint) => failure.with_hint(hint),
-            None => failure,
-        }
+        let hint = hint(failure.kind, cause);
+        let is_unanswered = failure.kind == Kind::Datastore && cause.is_unanswered();
+        let kind = if is_unanswered { Kind::DatastoreUnanswered } else { failure.kind };
+        Self { kind, hint: hint.map(str::to_owned).or(failure.hint), ..failure }
     }
 }
 

@@ -8,7 +8,7 @@ const HELD: &str = "nothing was applied; wait until it has ended, and run again.
 const UNSUPPORTED: &str = "nothing was applied; update the datastore";
 const OWN_SETTING: &str = "nothing was applied; remove this setting from the backend block, and from -backend-config: the \
     runner sets the variables TF_HTTP_* itself. Then plan again, because a plan contains the settings of its backend";
-const OWN_LOCK: &str = "this is the lease of this run, under which the tool did not work: write the address of the state in the \
+const OWN_LOCK: &str = "this seems to be the lease of this run itself, under which the tool did not work: write the address of the state in the \
     backend block, without a user and a password, and set no TF_HTTP_* by other means (extra_arguments of terragrunt)";
 
 impl Failure {

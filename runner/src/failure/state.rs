@@ -1,7 +1,7 @@
 //! Errors of a state in the datastore.
 
 use crate::failure::{Failure, Kind};
-use crate::run::prepare::datastore_state::error::{Local, StateError};
+use crate::run::prepare::datastore_state::error::{Local, MissingIn, StateError};
 
 impl From<&StateError> for Failure {
     fn from(error: &StateError) -> Self {
@@ -75,6 +75,10 @@ fn next(error: &StateError) -> String {
 }
 
 fn of_missing(error: &StateError) -> &'static str {
+    if matches!(error, StateError::Lost { place: MissingIn::Backend, .. }) {
+        return "restore the state from the history of its backend, or check that the backend is the right one; --new-state plans \
+                without one, and creates everything again";
+    }
     if matches!(error, StateError::Held { .. }) {
         return "run again when that run has ended; if it is dead, `datastore state ls` shows the lock, and `datastore state unlock` \
                 releases it";

@@ -38,6 +38,8 @@ pub(crate) enum Converge {
         made: Sha256,
         /// The approval that is used up.
         approval: Option<ApprovedSet>,
+        /// Whether options have limited the plan to a part of the layer.
+        of_part: bool,
     },
 }
 
@@ -234,6 +236,11 @@ impl Action {
             Self::Converge(Converge::Apply { made, .. }) => Some(*made),
             _ => None,
         }
+    }
+
+    /// Whether it applies a plan that options of the same command have limited to a part of the layer.
+    pub(crate) fn applies_a_part(&self) -> bool {
+        matches!(self, Self::Converge(Converge::Apply { of_part: true, .. }))
     }
 
     /// The digest that was approved.

@@ -233,7 +233,8 @@ impl Job {
         let action = if self.action.destroys() {
             Action::Destroy(Destroy::Apply { from, approved: sha256 })
         } else {
-            Action::Converge(Converge::Apply { from, made: sha256, approval })
+            let of_part = self.options.limit_plan();
+            Action::Converge(Converge::Apply { from, made: sha256, approval, of_part })
         };
         // An apply takes the outputs of its plan.
         let inputs = Inputs { list: Vec::new(), ..self.inputs };

@@ -52,7 +52,8 @@ impl Watched {
     /// Whether the value has no such part, neither before nor after, as if its path were misspelt.
     pub(super) fn is_missing(&self, change: &Change) -> bool {
         let Change { before, after, after_unknown, .. } = change;
-        self.part(before).is_null()
+        !self.path.is_empty()
+            && self.part(before).is_null()
             && self.part(after).is_null()
             && !self.holds_unknown(after_unknown)
     }

@@ -14,7 +14,7 @@ use datastore_api::status::{Condition, LISTED_CHANGES, ListedChange};
 use datastore_api::{Sha256, chain};
 
 use crate::basis::backend::Backend;
-use crate::basis::plan_file::{state_size_in_plan, version_in_plan};
+use crate::basis::plan_file::{begins_without_state, state_size_in_plan, version_in_plan};
 use crate::order::action::NOT_APPROVED;
 use crate::order::job::{Action, Approval, Judging};
 use crate::policy::{Evidence, Policy, PolicyError, Verdict};
@@ -23,6 +23,7 @@ use crate::run::check::error::CheckError;
 use crate::run::error::RunError;
 use crate::run::plan::summary::{Objects, Summary};
 use crate::run::prepare::Prepared;
+use crate::run::prepare::datastore_state::error::MissingIn;
 use crate::run::{PLAN_FILE, Run};
 
 /// Why a tainted object is replaced.
@@ -52,13 +53,28 @@ impl Run<'_> {
 
     /// Refuses to converge without a state, whatever its backend is, if this layer was applied before: nobody looks at a plan that
     /// creates everything again.
-    pub(super) async fn check_state_exists(&self, plan: &Path) -> Result<(), RunError> {
-        let has_state = version_in_plan(plan).is_none_or(|state| !state.lineage.is_empty());
-        if has_state || !matches!(self.job.action, Action::Converge(_)) {
+    pub(super) async fn check_state_exists(
+        &mut self,
+        prepared: &Prepared,
+        plan: &Path,
+    ) -> Result<(), RunError> {
+        if !matches!(self.job.action, Action::Converge(_)) {
             return Ok(());
         }
-        let backend = self.report.backend.as_ref().map(Backend::to_string).unwrap_or_default();
-        self.check_earlier_applies(&format!("there is no state in the backend {backend}")).await
+        let is_missing = if let Some(is_missing) = begins_without_state(plan) {
+            is_missing
+        } else {
+            // Tofu may have encrypted it.
+            let version = self.pull_version(prepared).await?;
+            version.is_some_and(|state| state.lineage.is_empty())
+        };
+        if !is_missing {
+            return Ok(());
+        }
+        let backend = self.report.backend.as_ref().map(Backend::to_string);
+        let backend = backend.map(|backend| format!(" {backend}")).unwrap_or_default();
+        let missing = format!("there is no state in the backend{backend}");
+        self.check_earlier_applies(&missing, MissingIn::Backend).await
     }
 
     /// Compares the plan with the policy, and records the status of the layer.

@@ -88,10 +88,10 @@ impl Run<'_> {
         let modules = self.downloaded_modules(prepared).await?;
         self.make_plan(prepared, &bin).await?;
         self.check_planned_lineage(&bin)?;
-        self.check_state_exists(&bin).await?;
         self.find_mocks(prepared, before)?;
         self.record_lock_file(prepared).await?;
         self.describe_plan(prepared, &bin, named).await?;
+        self.check_state_exists(prepared, &bin).await?;
         let modules = tokio::task::spawn_blocking(|| modules.map(Downloaded::digests));
         let packed = source.map(|source| self.pack(source));
         let tool = &prepared.tool();

@@ -47,10 +47,22 @@ pub(crate) struct PlanOptions {
     pub(crate) no_lock: bool,
 }
 
+/// Whether an argument limits a plan to a part of the module, to what is in the state, or to actions.
+pub(crate) fn limits_plan(arg: &str) -> bool {
+    let option = arg.strip_prefix("--").or_else(|| arg.strip_prefix('-')).unwrap_or_default();
+    let limiting = ["target", "exclude", "destroy", "refresh-only", "invoke"];
+    limiting.iter().any(|name| option.starts_with(name))
+}
+
 impl PlanOptions {
     /// Whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// Whether they limit the plan to a part of the module.
+    pub(crate) fn limit_plan(&self) -> bool {
+        self.destroy || !self.targets.is_empty() || self.args.iter().any(|arg| limits_plan(arg))
     }
 
     /// The arguments as text, without the values of variables, which may be secret.

@@ -122,6 +122,23 @@ async fn a_check_of_a_part_keeps_the_status_of_the_layer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_converge_of_a_part_does_not_say_that_the_layer_is_as_declared() {
+    let layer = Layer::new().await;
+    let converged = layer.run(&["converge", "--target", "terraform_data.a"]);
+    assert_eq!(converged.code, 0, "{}", converged.stderr);
+    assert_eq!(layer.objects(), ["a"]);
+    let stored =
+        layer.datastore.url.join("api/documents?namespace=default&layer=x&name=status.json");
+    assert_eq!(reqwest::get(stored.unwrap()).await.unwrap().status().as_u16(), 404);
+    // A word that only looks like an option.
+    let mut check = layer.sandbox.command(&["check", "--path", "module", "--name", "x"]);
+    check.env("PLANCHA_DATASTORE_URL", layer.datastore.url.as_str());
+    let ended = check.env("TF_CLI_ARGS_plan", "-var=blue-target=1").output().unwrap();
+    assert_ne!(ended.status.code(), Some(0), "there is no such variable");
+    assert_eq!(layer.status().await["status"], "error");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_check_is_never_the_plan_that_an_apply_finds() {
     let layer = Layer::new().await;
     assert_eq!(layer.run(&["check", "--run", "looked"]).code, 0);

@@ -2,7 +2,7 @@
 
 use support::{Ended, Sandbox, TestDatastore, eventually};
 
-use super::layers::{BACKEND, SHORT, address, apply, machine, start, states};
+use super::layers::{BACKEND, SHORT, SLOW, address, apply, machine, start, states};
 
 fn applied(sandbox: &Sandbox, datastore: &TestDatastore, more: &[&str]) -> Ended {
     apply(sandbox, &datastore.url, more).output().unwrap().into()
@@ -50,6 +50,31 @@ async fn lock_of_a_dead_run_is_named_and_removed_only_on_demand() {
     let states = states(&datastore, "-", "").await;
     assert_eq!(states["head"]["lock"], serde_json::Value::Null);
     assert_eq!(states["head"]["version"]["serial"], 1, "{states}");
+}
+
+/// Its state does not exist yet, and is in the datastore by an option.
+#[tokio::test(flavor = "multi_thread")]
+async fn lock_that_a_first_apply_has_left_is_named_although_there_is_no_state() {
+    let datastore = TestDatastore::hasty(SHORT).await;
+    let sandbox = Sandbox::new(crate::RUNNER);
+    // The tool works in a copy.
+    let work = sandbox.work().display().to_string();
+    let slow = SLOW.replace("touch ", &format!("touch {work}/"));
+    sandbox.write("main.tf", &slow.replace("-e wait", &format!("-e {work}/wait")));
+    let command = |args: &[&str]| {
+        let mut command =
+            sandbox.command(&[args, &["--name", "x", "--state", "datastore"]].concat());
+        command.env("PLANCHA_DATASTORE_URL", datastore.url.as_str());
+        command
+    };
+    let planned = Ended::from(command(&["plan"]).output().unwrap());
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    let running = start(&sandbox, command(&["apply"]));
+    running.kill_all();
+    running.wait();
+    let ended = Ended::from(command(&["apply"]).output().unwrap());
+    assert_eq!(ended.code, 4, "{}", ended.stderr);
+    assert!(ended.stderr.contains("is locked by a run that does not hold"), "{}", ended.stderr);
 }
 
 /// A runner that was killed while it held the lease, before its tool had the lock.

@@ -130,7 +130,7 @@ async fn lease_of_this_run_that_locks_its_tool_is_explained() {
     }
     let ended = support::Ended::from(command.output().unwrap());
     assert_eq!(ended.code, 8, "{}", ended.stderr);
-    assert!(ended.stderr.contains("this is the lease of this run"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("the lease of this run itself"), "{}", ended.stderr);
 }
 
 #[tokio::test(flavor = "multi_thread")]

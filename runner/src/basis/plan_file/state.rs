@@ -7,7 +7,9 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use fs_err as fs;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use zip::ZipArchive;
 
 /// The state in the archive of a plan, with the version that the backend had.
@@ -37,6 +39,36 @@ pub(crate) fn version_in_plan(plan: &Path) -> Option<StateVersion> {
     StateVersion::read(archive.by_name(STATE).ok()?).ok()
 }
 
+/// Whether a plan was made without a state: there was none, or an empty one that has never been written by an apply, as some
+/// backends create it where it is missing. `None`: the file has another format.
+pub(crate) fn begins_without_state(plan: &Path) -> Option<bool> {
+    let mut archive = ZipArchive::new(fs::File::open(plan).ok()?).ok()?;
+    Planned::read(archive.by_name(STATE).ok()?).ok().map(|state| state.is_new())
+}
+
+/// What tells a state from none.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Planned {
+    lineage: String,
+    serial: u64,
+    resources: Vec<IgnoredAny>,
+    outputs: Map<String, Value>,
+}
+
+impl Planned {
+    fn read(mut state: impl Read) -> io::Result<Self> {
+        let mut json = Vec::new();
+        state.read_to_end(&mut json)?;
+        Ok(if json.is_empty() { Self::default() } else { serde_json::from_slice(&json)? })
+    }
+
+    fn is_new(&self) -> bool {
+        let is_empty = self.resources.is_empty() && self.outputs.is_empty();
+        self.lineage.is_empty() || is_empty && self.serial <= 1
+    }
+}
+
 /// The size in bytes of the state of which a plan was made. `None`: the file has another format.
 pub(crate) fn state_size_in_plan(plan: &Path) -> Option<u64> {
     let mut archive = ZipArchive::new(fs::File::open(plan).ok()?).ok()?;
@@ -57,5 +89,18 @@ mod tests {
         for broken in [&state[..40], b"no state", b"[]"] {
             StateVersion::read(broken).unwrap_err();
         }
+    }
+
+    #[test]
+    fn an_empty_state_that_no_apply_has_written_is_none() {
+        let is_new = |state: &str| Planned::read(state.as_bytes()).unwrap().is_new();
+        assert!(is_new("") && is_new(r#"{"version": 4, "serial": 0, "lineage": ""}"#));
+        assert!(is_new(r#"{"serial": 1, "lineage": "a", "outputs": {}, "resources": []}"#));
+        assert!(!is_new(r#"{"serial": 1, "lineage": "a", "outputs": {"x": {}}, "resources": []}"#));
+        assert!(!is_new(r#"{"serial": 1, "lineage": "a", "outputs": {}, "resources": [{}]}"#));
+        assert!(
+            !is_new(r#"{"serial": 2, "lineage": "a", "outputs": {}, "resources": []}"#),
+            "destroyed by hand"
+        );
     }
 }

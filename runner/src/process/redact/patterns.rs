@@ -33,10 +33,10 @@ impl Pattern {
         let mut at = 0;
         loop {
             let text = &text[at..];
-            let line = match memchr::memchr3(b'\n', b'\r', b'\\', text) {
-                Some(end) if self.wraps && end < rest.len() => &text[..end],
-                _ => text,
-            };
+            // A line break is of interest only within the pattern.
+            let within = if self.wraps { &text[..text.len().min(rest.len())] } else { &[] };
+            let end = memchr::memchr3(b'\n', b'\r', b'\\', within).unwrap_or(text.len());
+            let line = &text[..end];
             if line.starts_with(rest) {
                 return Compared::Whole(at + rest.len());
             }

@@ -266,7 +266,7 @@ fn condition(
     may_pass: bool,
     last: Option<Condition>,
 ) -> Condition {
-    let passes = may_pass && passes(report, result);
+    let passes = may_pass && passes(report.class.as_deref(), result);
     match (result, &report.check) {
         (RunResult::Applied, _) => Condition::Ok,
         // Nothing was found out. A failure that passes by itself says nothing about the layer.
@@ -348,18 +348,13 @@ pub(crate) fn result_of(report: &Report) -> RunResult {
 
 /// The class of a run that the policy has refused.
 pub(crate) const REFUSED: &str = "refused";
-/// The exit code of a run whose datastore cannot be reached.
-const UNREACHABLE: u8 = 10;
 /// The classes of a run that was not started because of other layers.
 pub(crate) const BLOCKED: &str = "blocked";
 pub(crate) const WAITING: &str = "waiting";
 
 /// Whether a failure passes by itself.
-fn passes(report: &Report, result: RunResult) -> bool {
-    let class = report.class.as_deref();
-    result == RunResult::Interrupted
-        || report.exit == UNREACHABLE
-        || matches!(class, Some("transient" | "lock" | "timeout"))
+fn passes(class: Option<&str>, result: RunResult) -> bool {
+    result == RunResult::Interrupted || matches!(class, Some("transient" | "lock" | "timeout"))
 }
 
 impl Report {
@@ -428,9 +423,6 @@ mod tests {
         assert_eq!((second.status, second.failed_in_a_row), (Condition::Error, 2));
         assert_eq!(after(&failed("config"), Some(&found)).status, Condition::Error);
         assert_eq!(after(&failed("transient"), None).status, Condition::Error);
-        let mut unreachable = failed("unknown");
-        unreachable.exit = 10;
-        assert_eq!(after(&unreachable, Some(&found)).status, Condition::Changed);
         let again = after(&report(Condition::Ok, 0), Some(&second));
         assert_eq!((again.status, again.failed_in_a_row), (Condition::Ok, 0));
         assert_eq!(

@@ -58,8 +58,14 @@ impl Run<'_> {
             if matches!(self.lease, RunLease::None) {
                 return Ok(None);
             }
-            self.step_with_mirror_fallback(prepared, "init", init).await?;
-            self.describe(prepared)?;
+            match self.step_with_retries(prepared, "init", || Ok(()), init).await {
+                Ok(()) => self.describe(prepared)?,
+                // Mock outputs may be allowed for an apply only.
+                Err(RunError::Tool { .. }) => tracing::warn!(
+                    "terragrunt init has failed, so it is not known before the apply whether the state is in the datastore"
+                ),
+                Err(error) => return Err(error),
+            }
         }
         Ok(self.report.backend.as_ref().and_then(Backend::address).map(str::to_owned))
     }

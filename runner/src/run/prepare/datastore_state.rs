@@ -20,7 +20,7 @@ use crate::run::Run;
 use crate::run::artifacts::LastApply;
 use crate::run::error::RunError;
 use crate::run::prepare::Prepared;
-use crate::run::prepare::datastore_state::error::{Local, StateError};
+use crate::run::prepare::datastore_state::error::{Local, MissingIn, StateError};
 use crate::run::prepare::datastore_state::local::{has_own_backend, remove_states};
 use crate::run::prepare::datastore_state::used::UsedState;
 use crate::run::push::Unpushed;
@@ -152,11 +152,12 @@ impl Run<'_> {
                     state.key,
                     deleted.unwrap_or_default()
                 );
-                if let Some(lock) = &head.lock {
+                // Under the lease of this run the lock is that of a dead one.
+                if let Some(lock) = head.lock.as_ref().filter(|_| self.lease.held().is_none()) {
                     let who = lock.get("Who").and_then(Value::as_str).unwrap_or("another run");
                     return Err(StateError::Held { missing, who: one_line(who) }.into());
                 }
-                self.check_earlier_applies(&missing).await?;
+                self.check_earlier_applies(&missing, MissingIn::Datastore).await?;
             }
         }
         remove_states(workspace)
@@ -167,6 +168,7 @@ impl Run<'_> {
     pub(in crate::run) async fn check_earlier_applies(
         &self,
         missing: &str,
+        place: MissingIn,
     ) -> Result<(), RunError> {
         // A destroy and a migration examine themselves what it means that there is no state.
         let makes_plan = self.job.action.makes_plan() && !self.job.action.destroys();
@@ -187,7 +189,7 @@ impl Run<'_> {
             Ok(LastApply::None) => Ok(()),
             Ok(LastApply::Applied(run)) => {
                 let missing = missing.to_owned();
-                Err(StateError::Lost { missing, run }.into())
+                Err(StateError::Lost { missing, run, place }.into())
             }
             Ok(LastApply::Unknown(reason)) => {
                 tracing::warn!(

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use datastore_api::{ArtifactName, Client, File, Name, RunKey};
 use jiff::{SignedDuration, Timestamp};
-use secrecy::ExposeSecret as _;
+use secrecy::{ExposeSecret as _, SecretSlice};
 use serde::Deserialize;
 
 use crate::basis::plan_file;
@@ -18,6 +18,7 @@ use crate::run::prepare::Prepared;
 use crate::run::{PLAN_FILE, Run};
 use crate::source::references;
 use crate::source::references::installed::Called;
+use crate::tool::argv::limits_plan;
 use crate::tool::preflight::{self, Configuration, Findings, METADATA_DISABLED, Question, Refusal};
 use crate::version::ToolName;
 
@@ -111,14 +112,15 @@ impl Run<'_> {
 
     /// Whether options limit the plan to a part of the layer.
     pub(in crate::run) fn plans_a_part(&self) -> bool {
-        let options = &self.job.options;
         let variables = ["TF_CLI_ARGS", "TF_CLI_ARGS_plan", "TF_CLI_ARGS_apply"];
-        options.destroy
-            || !options.targets.is_empty()
-            || options.args.iter().any(|arg| is_target(arg))
-            || ["-target", "-exclude", "-destroy", "-refresh-only"]
-                .iter()
-                .any(|option| self.has_argument(option, &variables))
+        let values = variables.map(|name| self.environment.inputs.get(OsStr::new(name)));
+        let limits = |value: &SecretSlice<u8>| {
+            let text = String::from_utf8_lossy(value.expose_secret());
+            text.split_whitespace().any(|word| limits_plan(word.trim_matches(['"', '\''])))
+        };
+        self.job.action.applies_a_part()
+            || self.job.options.limit_plan()
+            || values.into_iter().flatten().any(limits)
     }
 
     /// Whether one of these variables contains an option that begins so.
@@ -168,12 +170,6 @@ async fn took(client: &Client, run: &RunKey, action: &str) -> Option<Duration> {
 fn middle(mut durations: Vec<Duration>) -> Option<Duration> {
     durations.sort_unstable();
     durations.get(durations.len() / 2).copied()
-}
-
-/// An option that limits a plan to some resources, or to those in the state.
-fn is_target(arg: &str) -> bool {
-    let option = arg.strip_prefix("--").or_else(|| arg.strip_prefix('-')).unwrap_or_default();
-    ["target", "exclude", "destroy", "refresh-only"].iter().any(|name| option.starts_with(name))
 }
 
 /// What the code in this directory, and in the modules that it calls by a path, uses.

@@ -10,6 +10,7 @@ use crate::basis::local_state::Initialized;
 use crate::run::Run;
 use crate::run::error::RunError;
 use crate::run::prepare::Prepared;
+use crate::run::prepare::datastore_state::error::MissingIn;
 use crate::source::states::file::{StateFileError, StateFiles, copy_or_remove};
 
 impl Run<'_> {
@@ -72,7 +73,7 @@ impl Run<'_> {
         match &self.job.state_files {
             Some(files) if is_absent => {
                 let missing = format!("there is no state in {}", files.input.display());
-                self.check_earlier_applies(&missing).await
+                self.check_earlier_applies(&missing, MissingIn::File).await
             }
             _ => Ok(()),
         }

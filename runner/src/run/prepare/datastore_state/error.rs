@@ -75,5 +75,15 @@ pub(crate) enum StateError {
     #[error("{missing} yet, and {who} holds its lock")]
     Held { missing: String, who: String },
     #[error("{missing}, but run {run} has applied this layer, and it was not destroyed since")]
-    Lost { missing: String, run: String },
+    Lost { missing: String, run: String, place: MissingIn },
+}
+
+/// Where a state is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MissingIn {
+    Datastore,
+    /// The file of `--state-in`.
+    File,
+    /// Any other backend.
+    Backend,
 }
