@@ -10,7 +10,7 @@ use crate::changes::secrets::{Search, Secrets};
 use crate::changes::value::{Node, write_list, write_text};
 
 /// The version of the list.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// The most bytes of all attributes, of one of them, and of all else that is listed.
 const MAX_VALUES: usize = 8 << 20;

@@ -350,7 +350,7 @@ async fn a_real_plan_is_listed_and_none_of_its_sensitive_values() {
     let listed = get(&datastore, &format!("changes?{RUN}")).await;
     assert!(!listed.text().contains("-secret"), "{}", listed.text());
     let listed = listed.json();
-    insta::assert_snapshot!(listed["counts"], @r#"{"create":0,"update":5,"delete":1,"replace":1,"read":0,"forget":1,"move":1,"import":1}"#);
+    insta::assert_snapshot!(listed["counts"], @r#"{"create":0,"update":5,"delete":1,"replace":1,"read":0,"forget":1,"move":1,"import":1,"invoke":0}"#);
     let lines = lines(&listed);
     insta::assert_snapshot!(lines.join("\n"), @r#"
     "terraform_data.follows" ["update"] null null null

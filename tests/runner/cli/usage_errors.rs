@@ -482,3 +482,17 @@ fn invalid_keyring_is_refused_even_without_a_download() {
     }
     assert_eq!(sandbox.calls(), Vec::<String>::new());
 }
+
+/// As another program has passed them: with a typo, with a space before the option, and with a command behind it.
+#[test]
+fn s7_arguments_are_words_for_the_tool_and_never_for_a_shell() {
+    let sandbox = Sandbox::new(RUNNER).hello();
+    assert_eq!(sandbox.run(&["apply", "-auto-aprove"]).code, 64);
+    let ended = sandbox.run(&["plan", " -input=false"]);
+    assert_eq!(ended.code, 8, "{}", ended.stderr);
+    assert!(ended.stderr.contains("is not a directory"), "{}", ended.stderr);
+    let ended = sandbox.run(&["plan", "--", "-lock-timeout=1s; touch owned"]);
+    assert_eq!(ended.code, 8, "{}", ended.stderr);
+    assert!(ended.stderr.contains("1s; touch owned"), "{}", ended.stderr);
+    assert!(!sandbox.work().join("owned").exists());
+}

@@ -95,11 +95,11 @@ fn examples() -> [serde_json::Value; 2] {
         resource(none.clone(), none.clone())
     ]);
     let counts = json!({
-        "create": 0, "update": 0, "delete": 0, "replace": 0, "read": 0, "forget": 0, "move": 0, "import": 0,
+        "create": 0, "update": 0, "delete": 0, "replace": 0, "read": 0, "forget": 0, "move": 0, "import": 0, "invoke": 0,
     });
     let list = |truncated| {
         json!({
-            "version": 1, "counts": counts, "resources": resources, "drift": resources,
+            "version": 2, "counts": counts, "resources": resources, "drift": resources,
             "outputs": [{"name": "", "actions": [""], "before": "", "after": "", "sensitive": true, "unknown": true}, {"name": "", "actions": [""]}],
             "checks": [{"address": "", "status": "", "problems": [""]}],
             "truncated": truncated,
