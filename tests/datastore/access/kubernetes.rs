@@ -264,10 +264,11 @@ impl Datastore {
         command.env("HOME", home.path()).current_dir(home.path()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let first = lines.next().unwrap().unwrap();
-        let (_, rest) = first.split_once("address=").unwrap_or_else(|| panic!("{first}"));
+        let listening = lines.by_ref().map(Result::unwrap).find(|line| line.contains("address="));
+        let listening = listening.expect("a line with the address");
+        let (_, rest) = listening.split_once("address=").unwrap();
         let url = rest.split(' ').next().unwrap().to_owned();
-        assert!(first.contains("auth=kubernetes"), "{first}");
+        assert!(listening.contains("auth=kubernetes"), "{listening}");
         std::thread::spawn(move || lines.for_each(drop));
         Self { child, url, http, _home: home }
     }
