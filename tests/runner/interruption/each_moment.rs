@@ -191,8 +191,8 @@ async fn plan_that_is_disturbed_at_any_moment_is_stored_whole_or_not_at_all() {
             if disturbance != Disturbance::KillAll {
                 eventually("the tool has ended", || layer.states.contents().lock.is_none());
             }
-            let state = layer.states.contents().state.clone();
-            assert!(state.is_none() && layer.created() == [0; 4], "{what} {state:?}");
+            // A plan that is interrupted may store an empty state: terraform saves what it has.
+            assert_eq!((layer.known(), layer.created()), ([false; 4], [0; 4]), "{what}");
             layer.assert_whole("p", &what).await;
             let stored = StoredRun::new(&layer.datastore, "default", "x", "p");
             let report = stored.get("artifacts", "attempt=0&name=run.json").await;
