@@ -391,7 +391,7 @@ impl Counts {
 
 /// Writes what is known of a resource besides its attributes: an object without its end.
 fn write_resource(out: &mut Vec<u8>, resource: &Resource) {
-    for (at, (name, member)) in [
+    const FIELDS: [(&str, &str); 8] = [
         ("address", "address"),
         ("module", "module_address"),
         ("mode", "mode"),
@@ -400,18 +400,8 @@ fn write_resource(out: &mut Vec<u8>, resource: &Resource) {
         ("index", "index"),
         ("reason", "action_reason"),
         ("deposed", "deposed"),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        out.extend_from_slice(if at == 0 { b"{" } else { b"," });
-        out.extend_from_slice(format!("\"{name}\":").as_bytes());
-        match resource.get(member) {
-            // The root module has no address.
-            Node::Null if name == "module" => out.extend_from_slice(b"\"\""),
-            node => node.write(out),
-        }
-    }
+    ];
+    write_fields(out, &FIELDS, |member| resource.get(member));
     out.extend_from_slice(b",\"actions\":");
     write_list(out, *b"[]", resource.change.actions(), write_text);
     out.extend_from_slice(b",\"previous_address\":");
@@ -420,18 +410,15 @@ fn write_resource(out: &mut Vec<u8>, resource: &Resource) {
 
 /// Writes what is known of an action of a provider, as of a resource: its reason is what it runs before or after.
 fn write_invocation(out: &mut Vec<u8>, invocation: &Node) {
-    for (at, (name, member)) in
-        [("address", "address"), ("type", "type"), ("name", "name"), ("index", "index")]
-            .into_iter()
-            .enumerate()
-    {
-        out.extend_from_slice(if at == 0 { b"{" } else { b"," });
-        out.extend_from_slice(format!("\"{name}\":").as_bytes());
-        invocation.get(member).unwrap_or(&Node::Null).write(out);
-    }
+    const FIELDS: [(&str, &str); 5] = [
+        ("address", "address"),
+        ("module", "module_address"),
+        ("type", "type"),
+        ("name", "name"),
+        ("index", "index"),
+    ];
+    write_fields(out, &FIELDS, |member| invocation.get(member).unwrap_or(&Node::Null));
     let text = |node: Option<&Node>| node.and_then(Node::as_text).unwrap_or_default().to_owned();
-    out.extend_from_slice(b",\"module\":");
-    write_text(out, &text(invocation.get("module_address")));
     out.extend_from_slice(b",\"mode\":\"action\",\"reason\":");
     match invocation.get("lifecycle_action_trigger") {
         Some(trigger) => {
@@ -442,6 +429,19 @@ fn write_invocation(out: &mut Vec<u8>, invocation: &Node) {
         None => Node::Null.write(out),
     }
     out.extend_from_slice(b",\"deposed\":null,\"actions\":[\"invoke\"],\"previous_address\":null");
+}
+
+/// Writes an object without its end: these fields, by the names that they have here and in the plan.
+fn write_fields<'a>(out: &mut Vec<u8>, fields: &[(&str, &str)], get: impl Fn(&str) -> &'a Node) {
+    for (at, (name, member)) in fields.iter().enumerate() {
+        out.extend_from_slice(if at == 0 { b"{" } else { b"," });
+        out.extend_from_slice(format!("\"{name}\":").as_bytes());
+        match get(member) {
+            // The root module has no address.
+            Node::Null if *name == "module" => out.extend_from_slice(b"\"\""),
+            node => node.write(out),
+        }
+    }
 }
 
 /// Writes a value, and its length if it is cut.

@@ -173,7 +173,7 @@ fn resources_outputs_drift_and_checks_are_listed_and_counted() {
     assert_eq!(addresses(&listed["drift"]), "drifted");
     insta::assert_snapshot!(listed["resources"][6], @r#"{"address":"m.new","module":"","mode":null,"type":null,"name":null,"index":null,"reason":null,"deposed":null,"actions":["no-op"],"previous_address":"m.old","importing":null,"attributes":[]}"#);
     insta::assert_snapshot!(listed["resources"][7].take(), @r#"{"address":"module.x[\"k\"].data.i.j[0]","module":"module.x[\"k\"]","mode":"data","type":null,"name":null,"index":0,"reason":"read_because_config_unknown","deposed":"abc","actions":["update"],"previous_address":null,"importing":"i-1","attributes":[]}"#);
-    insta::assert_snapshot!(listed["resources"][8], @r#"{"address":"module.x.action.aws_lambda_invoke.notify[0]","type":"aws_lambda_invoke","name":"notify","index":0,"module":"module.x","mode":"action","reason":"AfterCreate of module.x.a.b","deposed":null,"actions":["invoke"],"previous_address":null,"importing":null,"attributes":[]}"#);
+    insta::assert_snapshot!(listed["resources"][8], @r#"{"address":"module.x.action.aws_lambda_invoke.notify[0]","module":"module.x","type":"aws_lambda_invoke","name":"notify","index":0,"mode":"action","reason":"AfterCreate of module.x.a.b","deposed":null,"actions":["invoke"],"previous_address":null,"importing":null,"attributes":[]}"#);
     insta::assert_snapshot!(listed["outputs"], @r#"[{"name":"o","actions":["update"],"before":{"a":[1]},"after":"x"},{"name":"s","actions":["create"],"sensitive":true},{"name":"u","actions":["create"],"before":null,"unknown":true}]"#);
     insta::assert_snapshot!(listed["checks"], @r#"[{"address":"check.c","status":"fail","problems":["bad","(sensitive value)"]}]"#);
 }

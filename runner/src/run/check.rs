@@ -51,8 +51,8 @@ impl Run<'_> {
         Ok(true)
     }
 
-    /// Refuses to converge without a state, whatever its backend is, if this layer was applied before: nobody looks at a plan that
-    /// creates everything again.
+    /// Refuses to converge without a state, whatever its backend is, if this layer was applied before: no person reviews the
+    /// plan, which would create everything again.
     pub(super) async fn check_state_exists(
         &mut self,
         prepared: &Prepared,

@@ -3,13 +3,13 @@
 //! A state, as `state pull` prints it and as a plan contains it, is JSON with `lineage` and `serial`. Its other fields are
 //! secret, and are skipped.
 
+use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::path::Path;
 
 use fs_err as fs;
-use serde::de::IgnoredAny;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 use zip::ZipArchive;
 
 /// The state in the archive of a plan, with the version that the backend had.
@@ -25,12 +25,17 @@ pub(crate) struct StateVersion {
 impl StateVersion {
     /// Reads a state. Without any byte there is none.
     pub(crate) fn read(state: impl Read) -> io::Result<Self> {
-        let mut state = io::BufReader::new(state);
-        if io::BufRead::fill_buf(&mut state)?.is_empty() {
-            return Ok(Self::default());
-        }
-        Ok(serde_json::from_reader(state)?)
+        read(state)
     }
+}
+
+/// Reads a part of a state. Without any byte there is none.
+fn read<T: Default + DeserializeOwned>(state: impl Read) -> io::Result<T> {
+    let mut state = io::BufReader::new(state);
+    if io::BufRead::fill_buf(&mut state)?.is_empty() {
+        return Ok(T::default());
+    }
+    Ok(serde_json::from_reader(state)?)
 }
 
 /// The version of the state of which a plan was made. `None`: the file has another format.
@@ -43,26 +48,21 @@ pub(crate) fn version_in_plan(plan: &Path) -> Option<StateVersion> {
 /// backends create it where it is missing. `None`: the file has another format.
 pub(crate) fn begins_without_state(plan: &Path) -> Option<bool> {
     let mut archive = ZipArchive::new(fs::File::open(plan).ok()?).ok()?;
-    Planned::read(archive.by_name(STATE).ok()?).ok().map(|state| state.is_new())
+    read::<Planned>(archive.by_name(STATE).ok()?).ok().map(|state| state.is_new())
 }
 
-/// What tells a state from none.
+/// Whether a state has anything. No value of it is kept.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Planned {
     lineage: String,
     serial: u64,
     resources: Vec<IgnoredAny>,
-    outputs: Map<String, Value>,
+    #[expect(clippy::zero_sized_map_values, reason = "only the names count")]
+    outputs: BTreeMap<String, IgnoredAny>,
 }
 
 impl Planned {
-    fn read(mut state: impl Read) -> io::Result<Self> {
-        let mut json = Vec::new();
-        state.read_to_end(&mut json)?;
-        Ok(if json.is_empty() { Self::default() } else { serde_json::from_slice(&json)? })
-    }
-
     fn is_new(&self) -> bool {
         let is_empty = self.resources.is_empty() && self.outputs.is_empty();
         self.lineage.is_empty() || is_empty && self.serial <= 1
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn an_empty_state_that_no_apply_has_written_is_none() {
-        let is_new = |state: &str| Planned::read(state.as_bytes()).unwrap().is_new();
+        let is_new = |state: &str| read::<Planned>(state.as_bytes()).unwrap().is_new();
         assert!(is_new("") && is_new(r#"{"version": 4, "serial": 0, "lineage": ""}"#));
         assert!(is_new(r#"{"serial": 1, "lineage": "a", "outputs": {}, "resources": []}"#));
         assert!(!is_new(r#"{"serial": 1, "lineage": "a", "outputs": {"x": {}}, "resources": []}"#));
