@@ -176,22 +176,20 @@ pub(crate) async fn run(mut each: Each, shared: Shared<'_>, named_layers: bool) 
         last_line::log(&Failure::from(error))
     };
     let run = each.run();
-    let targets =
-        match targets::find(&run.targets, run.identity.namespace.as_ref(), run.source.is_some()) {
-            Ok(None) if named_layers => {
-                if let Some(missing) = run.targets.iter().find(|target| !Path::new(target).exists())
-                {
-                    let reason = format!(
-                        "{missing}, where the manifests of the layers were, does not exist"
-                    );
-                    return Some(refused(&JobError::Config(reason)));
-                }
-                tracing::warn!("there are no manifests of layers any more: nothing is done");
-                Vec::new()
+    let (namespace, has_source) = (run.identity.namespace.as_ref(), run.source.is_some());
+    let targets = match targets::find(&run.targets, namespace, has_source) {
+        Ok(None) if named_layers => {
+            if let Some(missing) = run.targets.iter().find(|target| !Path::new(target).exists()) {
+                let reason =
+                    format!("{missing}, where the manifests of the layers were, does not exist");
+                return Some(refused(&JobError::Config(reason)));
             }
-            Ok(targets) => targets?,
-            Err(error) => return Some(refused(&error)),
-        };
+            tracing::warn!("there are no manifests of layers any more: nothing is done");
+            Vec::new()
+        }
+        Ok(targets) => targets?,
+        Err(error) => return Some(refused(&error)),
+    };
     if let Some(flag) = each.of_one_layer() {
         let reason = format!(
             "{flag} belongs to one layer: leave it out, or name one layer with --layer; what a manifest can say is an \

@@ -177,8 +177,9 @@ impl<After, Rest> Change<After, Rest> {
     }
 }
 
-/// An action of a provider, of terraform 1.14 and later. It changes no resource of the state, and anything else.
-#[derive(Debug, Default, Deserialize)]
+/// An action of a provider, of terraform 1.14 and later. It changes nothing in the state; what it changes elsewhere, the plan does
+/// not say. There is no `Debug`, because values may be sensitive.
+#[derive(Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Invocation {
     pub(crate) address: String,
