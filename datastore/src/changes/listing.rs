@@ -5,6 +5,7 @@
 use std::ops::Range;
 
 use crate::changes::compare::{Attribute, Comparison, Pair, Step, Unknown};
+use crate::changes::marks::Marks;
 use crate::changes::resource::{Change, Resource};
 use crate::changes::secrets::{Search, Secrets};
 use crate::changes::value::{Node, write_list, write_text};
@@ -140,6 +141,11 @@ impl Listing {
     /// Adds an action of a provider that the apply runs, as a resource without attributes. `None`: it is too large.
     pub(super) fn add_invocation(&mut self, invocation: Option<&Node>) {
         self.counts.invoke += 1;
+        // Its sensitive texts may be in others. Without marks it has none.
+        let member = |name| invocation.and_then(|node| node.get(name));
+        if let (Some(values), Some(marks)) = (member("config_values"), member("config_sensitive")) {
+            self.secrets.collect(values, Marks::sensitive(Some(marks)));
+        }
         let head = invocation.and_then(|node| self.head(|out| write_invocation(out, node)));
         let Some(head) = head else {
             self.leave_out();

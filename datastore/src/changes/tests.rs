@@ -143,7 +143,7 @@ fn resources_outputs_drift_and_checks_are_listed_and_counted() {
         ],
         "action_invocations": [{
             "address": "module.x.action.aws_lambda_invoke.notify[0]", "type": "aws_lambda_invoke", "name": "notify", "index": 0,
-            "module_address": "module.x", "config_values": {"payload": "sensitive-x"},
+            "module_address": "module.x", "config_values": {"payload": "payload-of-notify", "name": "name-of-notify"}, "config_sensitive": {"payload": true},
             "lifecycle_action_trigger": {"triggering_resource_address": "module.x.a.b", "action_trigger_event": "AfterCreate"},
         }],
         "resource_drift": [resource("drifted", &["update"]), resource("m.new", &["no-op"])],
@@ -151,6 +151,8 @@ fn resources_outputs_drift_and_checks_are_listed_and_counted() {
             "o": {"actions": ["update"], "before": {"a": [1]}, "after": "x", "before_sensitive": false, "after_sensitive": false},
             "s": {"actions": ["create"], "before": null, "after": "sensitive-x", "before_sensitive": false, "after_sensitive": true},
             "u": {"actions": ["create"], "before": null, "after_unknown": true, "before_sensitive": false, "after_sensitive": false},
+            "p": {"actions": ["create"], "before": null, "after": "payload-of-notify", "before_sensitive": false, "after_sensitive": false},
+            "q": {"actions": ["create"], "before": null, "after": "name-of-notify", "before_sensitive": false, "after_sensitive": false},
             "n": {"actions": ["no-op"], "before": 1, "after": 1, "before_sensitive": false, "after_sensitive": false},
         },
         "checks": [{"address": {"to_display": "check.c"}, "status": "fail", "instances": [
@@ -174,7 +176,7 @@ fn resources_outputs_drift_and_checks_are_listed_and_counted() {
     insta::assert_snapshot!(listed["resources"][6], @r#"{"address":"m.new","module":"","mode":null,"type":null,"name":null,"index":null,"reason":null,"deposed":null,"actions":["no-op"],"previous_address":"m.old","importing":null,"attributes":[]}"#);
     insta::assert_snapshot!(listed["resources"][7].take(), @r#"{"address":"module.x[\"k\"].data.i.j[0]","module":"module.x[\"k\"]","mode":"data","type":null,"name":null,"index":0,"reason":"read_because_config_unknown","deposed":"abc","actions":["update"],"previous_address":null,"importing":"i-1","attributes":[]}"#);
     insta::assert_snapshot!(listed["resources"][8], @r#"{"address":"module.x.action.aws_lambda_invoke.notify[0]","module":"module.x","type":"aws_lambda_invoke","name":"notify","index":0,"mode":"action","reason":"AfterCreate of module.x.a.b","deposed":null,"actions":["invoke"],"previous_address":null,"importing":null,"attributes":[]}"#);
-    insta::assert_snapshot!(listed["outputs"], @r#"[{"name":"o","actions":["update"],"before":{"a":[1]},"after":"x"},{"name":"s","actions":["create"],"sensitive":true},{"name":"u","actions":["create"],"before":null,"unknown":true}]"#);
+    insta::assert_snapshot!(listed["outputs"], @r#"[{"name":"o","actions":["update"],"before":{"a":[1]},"after":"x"},{"name":"s","actions":["create"],"sensitive":true},{"name":"u","actions":["create"],"before":null,"unknown":true},{"name":"p","actions":["create"],"sensitive":true},{"name":"q","actions":["create"],"before":null,"after":"name-of-notify"}]"#);
     insta::assert_snapshot!(listed["checks"], @r#"[{"address":"check.c","status":"fail","problems":["bad","(sensitive value)"]}]"#);
 }
 
