@@ -265,8 +265,13 @@ async fn apply_that_is_disturbed_at_any_moment_loses_nothing_and_repeats_nothing
             );
             if disturbance != Disturbance::KillAll {
                 eventually("the tool has ended", || layer.states.contents().lock.is_none());
-                let lost = layer.created().map(|count| count > 0) != layer.known();
-                assert!(!lost, "{what}: {:?} {:?}", layer.created(), layer.known());
+                // The state may have an object whose provisioner was stopped before it wrote its line.
+                let (created, known) = (layer.created(), layer.known());
+                let mut both = created.iter().zip(known);
+                assert!(
+                    both.all(|(count, known)| *count == 0 || known),
+                    "{what}: {created:?} {known:?}"
+                );
             }
             layer.complete(&what);
             assert_eq!(layer.known(), [true; 4], "{what}");
