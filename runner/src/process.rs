@@ -46,7 +46,7 @@ pub(crate) use crate::process::log::{Log, private_file};
 use crate::process::log::{OutputFile, Screen};
 pub(crate) use crate::process::pager::Pager;
 use crate::process::resources::Meter;
-pub(crate) use crate::process::resources::{Killed, Used};
+pub(crate) use crate::process::resources::{Killed, Used, has_free_memory};
 pub(crate) use crate::process::shell::quoted;
 pub(crate) use crate::process::signals::{SHORTLY, Signals, Stop};
 
@@ -108,6 +108,8 @@ pub(crate) enum Output<'a> {
     Tee(&'a Log),
     /// Standard output to this file, with mode 0600; standard error to the runner's stderr and to the log.
     Capture(&'a Path, &'a Log),
+    /// The same, but standard error to the log only.
+    CaptureQuietly(&'a Path, &'a Log),
     /// Both streams to the log only.
     LogOnly(&'a Log),
 }
@@ -155,6 +157,7 @@ pub(crate) async fn run(
     let (log, screen, to) = match output {
         Output::Tee(log) => (log, Screen::Stdout, None),
         Output::Capture(path, log) => (log, Screen::Stderr, Some(path)),
+        Output::CaptureQuietly(path, log) => (log, Screen::Nowhere, Some(path)),
         Output::LogOnly(log) => (log, Screen::Nowhere, None),
     };
     let mut file = OutputFile::create(log)?;

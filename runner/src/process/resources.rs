@@ -15,7 +15,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
 use nix::unistd::Pid;
 
-use crate::process::resources::out_of_memory::{Counts, MemoryGroup, OutOfMemory};
+use crate::process::resources::out_of_memory::{Counts, MemoryGroup, OutOfMemory, free_memory};
 use crate::process::resources::tree::{Sums, Tree};
 
 /// The interval before the second sample. It doubles after each sample, up to [`LONGEST`].
@@ -45,6 +45,11 @@ pub(crate) enum Killed {
     Unknown,
     No,
     Yes(OutOfMemory),
+}
+
+/// Whether programs can take this much memory, in bytes, as far as it can be known.
+pub(crate) fn has_free_memory(bytes: u64) -> bool {
+    free_memory("/".as_ref()).is_some_and(|free| free >= bytes)
 }
 
 /// Measures one program.

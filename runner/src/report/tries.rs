@@ -28,6 +28,11 @@ impl Report {
         self.steps.iter().rfind(|step| step.name == name).map(|step| step.exit)
     }
 
+    /// The largest memory that the last program of this step had, in bytes, as far as it was measured.
+    pub(crate) fn last_memory(&self, name: &str) -> Option<u64> {
+        self.steps.iter().rfind(|step| step.name == name)?.rss_peak
+    }
+
     /// How many entries the steps have.
     pub(crate) fn step_count(&self) -> usize {
         self.steps.len()

@@ -2,6 +2,7 @@
 
 pub(crate) mod destroy;
 pub(crate) mod renderings;
+mod show;
 pub(crate) mod summary;
 
 use std::io::ErrorKind;
@@ -31,8 +32,6 @@ use crate::run::{PLAN_FILE, Run, open_artifacts};
 use crate::source::checkout::source_id::SourceId;
 use crate::source::regular::unless_missing;
 use crate::source::snapshot::SnapshotError;
-use crate::tool::argv::Tool;
-use crate::tool::terragrunt;
 
 /// The files of a plan.
 struct PlanFiles<'a> {
@@ -191,37 +190,6 @@ impl Run<'_> {
             Some(PlanReport { sha256, run: None, attempt: None, counts: Some(summary.counts) });
         self.report.kept_sum = self.kept_sum(summary);
         self.report.changed_outputs.clone_from(&summary.changed_outputs);
-    }
-
-    /// Renders the plan as JSON and as text, and summarizes the JSON.
-    async fn show(
-        &mut self,
-        tool: &Tool<'_>,
-        bin: &Path,
-        json: &Path,
-        pretty: &Path,
-    ) -> Result<Summary, RunError> {
-        let mut tool = *tool;
-        let since = self.report.started.into();
-        let ran_in = tool.terragrunt.and_then(|_| terragrunt::ran_in(tool.dir, since));
-        match self.step_into("show json", &tool.show_json(bin), json).await {
-            Err(RunError::Tool { .. }) if tool.terragrunt.is_some() => {
-                // Mock outputs may be allowed for a plan only, and showing one needs no outputs.
-                let line = "terragrunt cannot show its plan: running the tool without terragrunt to show it";
-                tracing::warn!("{line}");
-                self.log.line(line)?;
-                tool.dir = ran_in.as_deref().unwrap_or(tool.dir);
-                tool.terragrunt = None;
-                self.step_into("show json", &tool.show_json(bin), json).await?;
-            }
-            shown => shown?,
-        }
-        let document = fs::File::open(json)?;
-        let summary = tokio::task::spawn_blocking(move || Summary::from_json(document));
-        self.redact_plan(json).await;
-        self.step_into("show", &tool.show(bin), pretty).await?;
-        self.environment.redaction.mask_file(pretty).await?;
-        Ok(summary.await.map_err(std::io::Error::other)??)
     }
 
     /// Records which values of the plan contain its directory. If the plan cannot be searched for them, it has no snapshot.

@@ -162,8 +162,10 @@ async fn rn03_real_terragrunts_plan_and_apply() {
 #[tokio::test(flavor = "multi_thread")]
 async fn rn14_every_step_gets_the_provider_mirror_configuration() {
     let tenant = tenant!("mirror");
-    let tenant = tenant
-        .fake("cat \"$TF_CLI_CONFIG_FILE\" >&2; env | grep ^TF_CLI_CONFIG_FILE >> $HOME/seen");
+    // A rendering that warns is made again.
+    let tenant = tenant.fake(
+        "[ $STEP = show ] || cat \"$TF_CLI_CONFIG_FILE\" >&2; env | grep ^TF_CLI_CONFIG_FILE >> $HOME/seen",
+    );
     tenant.ready(json!({})).await;
     tenant.run("plan-1", json!({})).await;
     let url = "https://burrito-hermitcrab.burrito-system.svc.cluster.local/v1/providers/";

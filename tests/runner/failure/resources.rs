@@ -126,6 +126,25 @@ fn tool_for_which_memory_runs_out_is_named_with_the_limit() {
     assert!(peak > 150 << 20 && peak < 400 << 20, "{peak}");
 }
 
+/// A plan of 100 MB: two renderings at once could need more than the limit.
+#[test]
+#[ignore = "needs a memory control group"]
+fn plan_is_rendered_twice_one_after_the_other_where_memory_is_limited() {
+    let script = r#"
+case "$*" in
+  plan*) (head -c 100000000 /dev/zero; sleep 0.5) | tail > /dev/null;;
+  show*) mkdir "$HOME/shows" || touch "$HOME/overlap"; sleep 0.5; rmdir "$HOME/shows";;
+esac
+"#;
+    let (limited, free) = (Group::new(300).unwrap(), Group::new(2000).unwrap());
+    for (group, overlaps) in [(limited, false), (free, true)] {
+        let sandbox = Sandbox::new(RUNNER).hello().fake_terraform(script);
+        let ended = group.run(&sandbox, &["plan", "--result", "result.json"]);
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+        assert_eq!(sandbox.path("home/overlap").exists(), overlaps);
+    }
+}
+
 /// The provider's error looks like one that passes.
 #[test]
 #[ignore = "needs a memory control group"]

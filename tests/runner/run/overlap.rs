@@ -1,11 +1,12 @@
-//! A plan lists and claims its attempt while its code is checked out, and before init.
+//! What a plan does at once: it lists and claims its attempt while its code is checked out, and before init; and it renders
+//! its plan as JSON and as text.
 
 use std::path::PathBuf;
 
 use support::{Fault, FaultyDatastore, Sandbox, TestDatastore, eventually};
 
-use crate::RUNNER;
 use crate::source::checkout::repository;
+use crate::{RUNNER, json};
 
 /// Puts a git on PATH that creates the file `called` when it fetches, and then waits as long as the file `wait` exists.
 fn watched_git(sandbox: &Sandbox) -> [PathBuf; 2] {
@@ -51,4 +52,54 @@ async fn plan_claims_its_attempt_while_its_code_is_checked_out() {
     std::fs::remove_file(&wait).unwrap();
     let ended = runner.wait();
     assert_eq!(ended.code, 0, "{}", ended.stderr);
+}
+
+/// Each rendering waits for the other one, at most 20 s.
+const RENDEZVOUS: &str = r#"
+case "$*" in
+  *-json*) mine=json other=text;;
+  show*) mine=text other=json;;
+  *) mine=;;
+esac
+if [ -n "$mine" ]; then
+  touch "$HOME/$mine"
+  for i in $(seq 200); do [ -e "$HOME/$other" ] && break; sleep 0.1; done
+  [ -e "$HOME/$other" ] || { echo "Error: $other does not run" >&2; exit 1; }
+fi
+"#;
+
+#[test]
+#[ignore = "needs a memory control group"]
+fn plan_is_rendered_as_json_and_as_text_at_once() {
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform(RENDEZVOUS);
+    let ended = sandbox.run(&["plan", "--result", "result.json"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert_eq!(steps(&sandbox), ["init", "plan", "show json", "show"]);
+    assert_eq!(sandbox.calls().len(), 4, "{:?}", sandbox.calls());
+}
+
+#[test]
+fn failure_and_warnings_of_the_rendering_as_text_are_those_of_a_step_of_its_own() {
+    for (end, code) in [("", 0), ("exit 1", 1)] {
+        let script = format!(
+            "case \"$*\" in show\\ *-json*) ;; show*) echo 'Error: no text' >&2; {end};; esac"
+        );
+        let sandbox = Sandbox::new(RUNNER).hello().fake_terraform(&script);
+        let ended = sandbox.run(&["plan", "--result", "result.json"]);
+        assert_eq!(ended.code, code, "{}", ended.stderr);
+        assert_eq!(steps(&sandbox), ["init", "plan", "show json", "show"]);
+        let shown = ended.stderr.lines().filter(|line| *line == "Error: no text").count();
+        assert_eq!(shown, 1, "{}", ended.stderr);
+        if code == 1 {
+            let message = "terraform show failed with exit code 1: no text";
+            assert!(ended.stderr.contains(message), "{}", ended.stderr);
+        }
+    }
+}
+
+/// The steps of the report.
+fn steps(sandbox: &Sandbox) -> Vec<String> {
+    let report = json(sandbox.read("result.json").as_bytes());
+    let steps = report["steps"].as_array().unwrap().iter();
+    steps.map(|step| step["name"].as_str().unwrap().to_owned()).collect()
 }

@@ -1,5 +1,5 @@
-//! Whether memory ran out: the kernel counts, for each control group, how often it killed one of its processes because no
-//! memory was left (cgroups(7), versions 1 and 2).
+//! Whether memory ran out, and how much is free: the kernel counts, for each control group, what it uses, and how often it
+//! killed one of its processes because no memory was left (cgroups(7), versions 1 and 2).
 
 use std::fmt;
 use std::fs;
@@ -18,6 +18,10 @@ pub(super) struct MemoryGroup {
 struct Files {
     kills: (&'static str, &'static str),
     limits: &'static [Limit],
+    /// What the group uses, with its page cache.
+    used: &'static str,
+    /// The part of the page cache that the kernel takes back first, in `memory.stat`.
+    cached: &'static str,
 }
 
 /// A limit, and how often the group had reached it.
@@ -40,10 +44,14 @@ const VERSION_1: Files = Files {
             peak: Some("memory.memsw.max_usage_in_bytes"),
         },
     ],
+    used: "memory.usage_in_bytes",
+    cached: "total_inactive_file",
 };
 const VERSION_2: Files = Files {
     kills: ("memory.events", "oom_kill"),
     limits: &[Limit { file: "memory.max", reached: ("memory.events", "oom"), peak: None }],
+    used: "memory.current",
+    cached: "inactive_file",
 };
 
 /// The kernel gives memory to a group in pieces: one that has used all but this much, in bytes, has reached its limit.
@@ -122,15 +130,39 @@ impl MemoryGroup {
         // The lowest group that has reached its limit: the groups above it may have counted that, too.
         let mut limits = self.limits().zip(before.reached.iter().zip(&now.reached));
         let limit = limits.find_map(|((dir, limit), (before, now))| {
-            let bytes = fs::read_to_string(dir.join(limit.file)).ok()?;
-            // Version 1 has a very large number where there is no limit, version 2 a word.
-            let bytes = bytes.trim().parse::<u64>().ok().filter(|bytes| *bytes < 1 << 60)?;
+            let bytes = limit_of(dir, limit.file)?;
             let peak = limit.peak.and_then(|file| count(dir, file, ""));
             let is_reached = now > before || peak.is_some_and(|peak| peak + NEAR >= bytes);
             is_reached.then_some(bytes)
         });
         Some(OutOfMemory { kills, limit })
     }
+
+    /// How much memory the limits of these groups leave, in bytes. `Some(u64::MAX)`: there is no limit. `None`: it cannot be
+    /// read.
+    fn left(&self) -> Option<u64> {
+        let Files { limits: [limit, ..], used, cached, .. } = self.files else { return None };
+        self.dirs.iter().try_fold(u64::MAX, |least, dir| {
+            let Some(limit) = limit_of(dir, limit.file) else { return Some(least) };
+            let used = count(dir, used, "")?.saturating_sub(count(dir, "memory.stat", cached)?);
+            Some(least.min(limit.saturating_sub(used)))
+        })
+    }
+}
+
+/// How much memory the runner's programs can still take, in bytes: what the machine has, and the limits of the control groups
+/// leave. `root` is `/`, except in tests. `None`: it cannot be known.
+pub(super) fn free_memory(root: &Path) -> Option<u64> {
+    let left = MemoryGroup::of_self(root)?.left()?;
+    let machine = fs::read_to_string(root.join("proc/meminfo")).ok()?;
+    let available = machine.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = available.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(left.min(kib.saturating_mul(1024)))
+}
+
+/// A limit of a group in bytes, if it has one: version 1 has a very large number where there is none, version 2 a word.
+fn limit_of(dir: &Path, file: &str) -> Option<u64> {
+    count(dir, file, "").filter(|bytes| *bytes < 1 << 60)
 }
 
 /// The group of a controller; without one, that of version 2.
@@ -235,6 +267,43 @@ mod tests {
         assert_eq!(group.killed_since(&before), Some(killed(2, Some(512 << 20))));
         machine.write("sys/fs/cgroup/memory.max", "max\n");
         assert_eq!(group.killed_since(&before), Some(killed(2, None)));
+    }
+
+    #[test]
+    fn free_memory_is_what_machine_and_limits_leave_without_the_page_cache() {
+        let machine = Machine::new(POD.0, POD.1);
+        let free = || free_memory(machine.0.path());
+        machine.events("sys/fs/cgroup", 0, 0);
+        assert_eq!(free(), None, "the machine's memory is unknown");
+        machine.write("proc/meminfo", "MemTotal:  9000 kB\nMemAvailable:    3000 kB\n");
+        machine.write("sys/fs/cgroup/memory.max", "max\n");
+        assert_eq!(free(), Some(3_072_000), "no limit");
+        machine.write("sys/fs/cgroup/memory.max", "2000000\n");
+        assert_eq!(free(), None, "what the group uses is unknown");
+        machine.write("sys/fs/cgroup/memory.current", "1500000\n");
+        machine.write("sys/fs/cgroup/memory.stat", "anon 1\nactive_file 7\ninactive_file 400000\n");
+        assert_eq!(free(), Some(900_000));
+        machine.write("sys/fs/cgroup/memory.current", "5000000\n");
+        assert_eq!(free(), Some(0));
+    }
+
+    #[test]
+    fn limit_of_a_group_above_counts_with_version_1_as_well() {
+        let machine = Machine::new(
+            "4:memory:/docker/1\n0::/x\n",
+            "31 23 0:28 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n",
+        );
+        machine.write("proc/meminfo", "MemAvailable: 9000000 kB\n");
+        let group = "sys/fs/cgroup/memory/docker";
+        for (dir, limit) in [(format!("{group}/1"), "9223372036854771712"), (group.into(), "1000")]
+        {
+            machine.control(&dir, 0, 0);
+            machine.write(&format!("{dir}/memory.limit_in_bytes"), &format!("{limit}\n"));
+            machine.write(&format!("{dir}/memory.usage_in_bytes"), "300\n");
+            machine
+                .write(&format!("{dir}/memory.stat"), "inactive_file 0\ntotal_inactive_file 100\n");
+        }
+        assert_eq!(free_memory(machine.0.path()), Some(800));
     }
 
     #[test]

@@ -95,7 +95,7 @@ impl fmt::Display for TimedOut {
 }
 
 /// The limits of a step. `name` is the tool with the step, as messages name it.
-pub(super) fn of_step<'n>(given: LimitArgs, step: &str, name: &'n str) -> Limits<'n> {
+pub(in crate::run) fn of_step<'n>(given: LimitArgs, step: &str, name: &'n str) -> Limits<'n> {
     let by_default = matches!(step, "init" | "plan" | "apply" | "state pull").then_some(IDLE);
     Limits {
         name,

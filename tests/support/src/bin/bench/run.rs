@@ -25,7 +25,7 @@ pub(super) fn run(programs: &Programs) {
     let script = "set -e; t() { terraform \"$@\"; }; t init -input=false -no-color; \
                   t plan -input=false -no-color -out=p; t show -no-color -json p >p.json; \
                   t show -no-color p >p.txt; t init -input=false -no-color; t state pull >state.json; \
-                  t apply -input=false -no-color -auto-approve p";
+                  t apply -input=false -no-color -auto-approve p; t output -no-color -json >out.json";
     let (mut scripts, mut plans, mut applies, mut rss) = (vec![], vec![], vec![], vec![]);
     for round in 0..=ROUNDS {
         let mut command = Command::new("sh");
@@ -50,7 +50,7 @@ pub(super) fn run(programs: &Programs) {
     let totals = plans.iter().zip(&applies).map(|(plan, apply)| *plan + *apply).collect::<Vec<_>>();
     let (script, total) = (ms(median(&scripts)), ms(median(&totals)));
     println!("run: plan and apply of docs/examples/hello, medians of {ROUNDS} rounds in turn");
-    println!("  script (init, plan, 2 show; init, state pull, apply) {script:4.1} ms");
+    println!("  script (init, plan, 2 show; init, state pull, apply, output) {script:.1} ms");
     println!(
         "  runner plan {:.1} + runner apply {:.1}          {total:8.1} ms   {:.2} x, {:+.1} ms",
         ms(median(&plans)),

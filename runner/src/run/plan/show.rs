@@ -1,0 +1,98 @@
+//! The tool's renderings of a plan, as JSON and as text. Both are made at once where memory allows: with large providers,
+//! each starts all of them again and takes seconds.
+
+use std::path::Path;
+
+use fs_err as fs;
+
+use crate::process::{self, ExitReport, Log, Output, has_free_memory};
+use crate::run::Run;
+use crate::run::error::RunError;
+use crate::run::plan::summary::Summary;
+use crate::run::step::limits;
+use crate::tool::argv::Tool;
+use crate::tool::terragrunt;
+
+/// How often the memory of the plan must be free for two renderings at once. Each needs about as much as the plan itself.
+const ROOM: u64 = 4;
+
+impl Run<'_> {
+    /// Renders the plan as JSON and as text, and summarizes the JSON.
+    pub(super) async fn show(
+        &mut self,
+        tool: &Tool<'_>,
+        bin: &Path,
+        json: &Path,
+        pretty: &Path,
+    ) -> Result<Summary, RunError> {
+        let since = self.report.started.into();
+        let ran_in = tool.terragrunt.and_then(|_| terragrunt::ran_in(tool.dir, since));
+        let mut tool = *tool;
+        let memory = self.report.last_memory("plan").and_then(|peak| peak.checked_mul(ROOM));
+        let at_once = tool.terragrunt.is_none() && memory.is_some_and(has_free_memory);
+        let ahead = self.text_ahead(&tool, bin, pretty, at_once);
+        let (summary, ahead) =
+            tokio::join!(self.show_json(&mut tool, ran_in.as_deref(), bin, json), ahead);
+        let summary = summary?;
+        match ahead {
+            Some(exit) => self.report.add_step("show", exit.took, exit.code(), &exit.used),
+            None => self.step_into("show", &tool.show(bin), pretty).await?,
+        }
+        self.environment.redaction.mask_file(pretty).await?;
+        Ok(summary)
+    }
+
+    /// Renders the plan as JSON, masks what it marks as sensitive from then on, and summarizes it. Where terragrunt cannot
+    /// show its plan, `tool` is the one without terragrunt, in the directory that terragrunt ran it in.
+    async fn show_json<'t>(
+        &mut self,
+        tool: &mut Tool<'t>,
+        ran_in: Option<&'t Path>,
+        bin: &Path,
+        json: &Path,
+    ) -> Result<Summary, RunError> {
+        match self.step_into("show json", &tool.show_json(bin), json).await {
+            Err(RunError::Tool { .. }) if tool.terragrunt.is_some() => {
+                // Mock outputs may be allowed for a plan only, and showing one needs no outputs.
+                let line = "terragrunt cannot show its plan: running the tool without terragrunt to show it";
+                tracing::warn!("{line}");
+                self.log.line(line)?;
+                tool.dir = ran_in.unwrap_or(tool.dir);
+                tool.terragrunt = None;
+                self.step_into("show json", &tool.show_json(bin), json).await?;
+            }
+            shown => shown?,
+        }
+        let document = fs::File::open(json)?;
+        let summary = tokio::task::spawn_blocking(move || Summary::from_json(document));
+        self.redact_plan(json).await;
+        Ok(summary.await.map_err(std::io::Error::other)??)
+    }
+
+    /// Renders the plan as text, if `at_once`. `None`: it is still to be rendered. That is so, too, if anything was unusual,
+    /// so that errors and warnings are those of a step of its own.
+    fn text_ahead(
+        &self,
+        tool: &Tool<'_>,
+        bin: &Path,
+        pretty: &Path,
+        at_once: bool,
+    ) -> impl Future<Output = Option<ExitReport>> + use<> {
+        let (program, pretty) = (tool.show(bin), pretty.to_owned());
+        let (log, redaction) = (self.scratch.join("show.log"), self.environment.redaction.clone());
+        let (signals, given, grace) = (self.signals.clone(), self.job.limits, self.job.grace);
+        async move {
+            if !at_once {
+                return None;
+            }
+            let log = Log::create(log, &redaction).ok()?;
+            let limits = limits::of_step(given, "show", "show");
+            let output = Output::CaptureQuietly(&pretty, &log);
+            let exit = process::run(&program, output, &signals, &limits, grace).await.ok()?;
+            let is_stopped = exit.stop.is_some() || exit.limit.is_some();
+            let is_silent = fs::metadata(log.path()).is_ok_and(|log| log.len() == 0);
+            let is_whole = exit.status.success() && exit.incomplete.is_none();
+            (is_whole && is_silent && !is_stopped).then_some(exit)
+        }
+    }
+}
