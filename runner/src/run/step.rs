@@ -1,5 +1,6 @@
 //! One step of a run: the tool is run once, and its exit is checked. Which steps a run has is not known here.
 
+mod ahead;
 pub(super) mod budget;
 pub(crate) mod found_lock;
 mod killed;
@@ -22,6 +23,7 @@ use crate::report::StateLock;
 use crate::run::Run;
 use crate::run::error::RunError;
 use crate::run::prepare::{CLI_CONFIG, Prepared};
+pub(super) use crate::run::step::ahead::Ahead;
 use crate::run::step::found_lock::{FoundLock, takes_lock};
 use crate::run::step::killed::{has_given_up, is_killed_below, killed_by};
 use crate::run::step::limits::TimedOut;

@@ -1,5 +1,5 @@
 //! What a plan does at once: it lists and claims its attempt while its code is checked out, and before init; and it renders
-//! its plan as JSON and as text.
+//! its plan as JSON and as text. And what an apply does: it reads the outputs while it is recorded.
 
 use std::path::PathBuf;
 
@@ -95,6 +95,37 @@ fn failure_and_warnings_of_the_rendering_as_text_are_those_of_a_step_of_its_own(
             assert!(ended.stderr.contains(message), "{}", ended.stderr);
         }
     }
+}
+
+/// A plan that changes an output.
+const OUTPUT: &str = r#"
+case "$*" in
+  show*-json*) echo '{"format_version":"1.2","resource_changes":[{"change":{"actions":["create"]}}],"output_changes":{"a":{"actions":["create"]}}}'; exit 0;;
+  output*) echo '{"a":{"sensitive":false,"type":"string","value":"x"}}'; exit 0;;
+esac
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn outputs_are_read_while_the_apply_is_recorded() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform(OUTPUT);
+    let planned = sandbox.run_with(&datastore.url, &["plan", "--name", "x", "--run", "p"]);
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    let unanswered = Fault { method: "PUT", part: "/api/applied", status: 503, times: usize::MAX };
+    let proxy = FaultyDatastore::before(&datastore.url, vec![unanswered]).await;
+    let apply = ["apply", "--name", "x", "--run", "a", "--result", "result.json"];
+    let runner = sandbox.start(Some(&proxy.url), &apply);
+    eventually("the outputs are read", || {
+        sandbox.calls().iter().any(|call| call.starts_with("output"))
+    });
+    proxy.set_faults(Vec::new());
+    let ended = runner.wait();
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert_eq!(steps(&sandbox), ["init", "apply", "output"]);
+    assert_eq!(sandbox.calls().iter().filter(|call| call.starts_with("output")).count(), 1);
+    let outputs = "documents?namespace=default&layer=x&name=outputs.json";
+    let stored = reqwest::get(format!("{}/api/{outputs}", datastore.url)).await.unwrap();
+    assert!(stored.text().await.unwrap().contains("\"value\":\"x\""));
 }
 
 /// The steps of the report.

@@ -3,7 +3,7 @@
 //!
 //! First the record of the apply is stored, then the annotations are written (with retries), then the log and the
 //! short text are stored, and `run.json` last. If one step fails, the others are still done. Files that could not be
-//! stored are kept in a directory, from which `runner upload` sends them.
+//! stored are kept in a directory, from which `runner upload` sends them. The tool reads the outputs beside that.
 
 mod kept_records;
 
@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use datastore_api::client::Upload;
 use datastore_api::{ClientError, File, PlanFormat, Sha256, chain};
+use futures::future::OptionFuture;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
@@ -24,6 +25,7 @@ use crate::run::artifacts::{Artifacts, LEDGER, Recorded};
 use crate::run::error::{AppliedError, RunError};
 use crate::run::inputs::error::BROKEN;
 use crate::run::prepare::Prepared;
+use crate::run::step::Ahead;
 use crate::run::stored_plan;
 use crate::run::unsent::{Contents, Lost, Unsent};
 use crate::run::{PLAN_FILE, Run};
@@ -181,29 +183,17 @@ impl Run<'_> {
         let budget = Budget { signals, limit: self.upload_grace(), since: OnceCell::new() };
         let mut unsent = record.as_ref().and_then(|record| self.keep_record(record));
         self.log.remove_output();
-        let mut failed = Failed::default();
-        let recorded = match (&self.artifacts, &record) {
-            (Some(artifacts), Some(record)) => {
-                let recorded = budget.within(Box::pin(artifacts.record(record))).await;
-                let Recorded { is_known, lost } = recorded.unwrap_or_else(|stop| Recorded {
-                    is_known: false,
-                    lost: Some(RunError::Stopped(stop).to_string()),
-                });
-                failed.lost.extend(lost.map(|why| ("the record of the apply", why)));
-                is_known
-            }
-            (artifacts, None) => artifacts.is_some(),
-            (None, Some(_)) => false,
-        };
         let revision = self.report.revision.as_deref();
         let annotations = layer::apply_annotations(Timestamp::now(), sum.as_deref(), revision);
-        if !self.job.action.destroys() {
-            failed.unannotated = self.annotate_applied(&annotations, &budget).await.err();
-        }
-        Box::pin(self.store_applied(&mut failed, &budget)).await;
+        let mut failed = Failed::default();
+        let outputs = OptionFuture::from(prepared.map(|prepared| self.outputs_ahead(prepared)));
+        let (recorded, outputs) = tokio::join!(
+            self.record_and_annotate(record.as_ref(), &annotations, &mut failed, &budget),
+            Box::pin(outputs)
+        );
         self.keep_lost(&failed, unsent.as_mut());
         if let Some(prepared) = prepared {
-            Box::pin(self.conclude_states(prepared)).await;
+            Box::pin(self.conclude_states(prepared, outputs.flatten())).await;
         }
 
         // `run.json` contains the result so far. Its own upload may still fail.
@@ -238,10 +228,38 @@ impl Run<'_> {
         }
     }
 
+    /// Stores the record of the apply, the annotations, the log and the short text. Returns whether the record is stored.
+    async fn record_and_annotate(
+        &self,
+        record: Option<&AppliedRecord>,
+        annotations: &Annotations,
+        failed: &mut Failed,
+        budget: &Budget<'_>,
+    ) -> bool {
+        let recorded = match (&self.artifacts, record) {
+            (Some(artifacts), Some(record)) => {
+                let recorded = budget.within(Box::pin(artifacts.record(record))).await;
+                let Recorded { is_known, lost } = recorded.unwrap_or_else(|stop| Recorded {
+                    is_known: false,
+                    lost: Some(RunError::Stopped(stop).to_string()),
+                });
+                failed.lost.extend(lost.map(|why| ("the record of the apply", why)));
+                is_known
+            }
+            (artifacts, None) => artifacts.is_some(),
+            (None, Some(_)) => false,
+        };
+        if !self.job.action.destroys() {
+            failed.unannotated = self.annotate_applied(annotations, budget).await.err();
+        }
+        Box::pin(self.store_applied(failed, budget)).await;
+        recorded
+    }
+
     /// Records which version of the tool has written the state, after a converge its outputs, and after a destroy what is left.
-    async fn conclude_states(&mut self, prepared: &Prepared) {
+    async fn conclude_states(&mut self, prepared: &Prepared, outputs: Ahead) {
         self.raise_layer_tool(&prepared.installed).await;
-        Box::pin(self.store_outputs(prepared)).await;
+        Box::pin(self.store_outputs(prepared, outputs)).await;
         if self.job.action.destroys() {
             self.record_final_state(prepared).await;
         }

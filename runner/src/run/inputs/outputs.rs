@@ -22,6 +22,7 @@ use crate::run::inputs::error::InputsError;
 use crate::run::inputs::graph::{self, document};
 use crate::run::inputs::values::{Output, Outputs};
 use crate::run::prepare::Prepared;
+use crate::run::step::Ahead;
 use crate::source::regular::unless_missing;
 
 /// The outputs as lines of a shell, as flat lines `PATH=JSON`, and these in base64, for what takes one text.
@@ -36,11 +37,11 @@ const MAX: u64 = 16 << 20;
 impl Run<'_> {
     /// Stores the outputs after an apply, and records which required ones have no value. Everything is applied, so what else fails
     /// here is a warning.
-    pub(in crate::run) async fn store_outputs(&mut self, prepared: &Prepared) {
+    pub(in crate::run) async fn store_outputs(&mut self, prepared: &Prepared, ahead: Ahead) {
         if self.job.action.destroys() || !self.has_use_of_outputs().await {
             return;
         }
-        let broken = Box::pin(self.read_and_store(prepared)).await;
+        let broken = Box::pin(self.read_and_store(prepared, ahead)).await;
         self.broken_outputs = broken.unwrap_or_else(|error| {
             tracing::warn!("applied, but the outputs are not stored: {}", chain(&error));
             self.job.inputs.required.iter().cloned().collect()
@@ -59,7 +60,7 @@ impl Run<'_> {
         if self.job.inputs.required.is_empty() && self.has_stored_outputs().await {
             return Ok(());
         }
-        let broken = match Box::pin(self.read_and_store(prepared)).await {
+        let broken = match Box::pin(self.read_and_store(prepared, None)).await {
             Ok(broken) => broken,
             Err(error @ (RunError::Stopped(_) | RunError::StoppedStep { .. })) => {
                 return Err(error);
@@ -70,6 +71,18 @@ impl Run<'_> {
             }
         };
         if broken.is_empty() { Ok(()) } else { Err(InputsError::Broken(broken).into()) }
+    }
+
+    /// Reads the outputs after an apply, if it is known that they are stored.
+    pub(in crate::run) fn outputs_ahead(
+        &self,
+        prepared: &Prepared,
+    ) -> impl Future<Output = Ahead> + use<> {
+        let has_use = self.artifacts.is_some() && !self.report.changed_outputs.is_empty();
+        let is_read = has_use && !self.job.action.destroys() && prepared.terragrunt.is_none();
+        let program = prepared.tool().outputs();
+        let output = self.ahead("output", program, &self.scratch.join(OUTPUTS));
+        async move { if is_read { output.await } else { None } }
     }
 
     /// Whether somebody may read the outputs that this apply has changed.
@@ -110,9 +123,13 @@ impl Run<'_> {
     }
 
     /// Stores the outputs, if there is a datastore. Returns the required ones that have no value.
-    async fn read_and_store(&mut self, prepared: &Prepared) -> Result<Vec<String>, RunError> {
+    async fn read_and_store(
+        &mut self,
+        prepared: &Prepared,
+        ahead: Ahead,
+    ) -> Result<Vec<String>, RunError> {
         let file = self.scratch.join(OUTPUTS);
-        let json = self.read_outputs(prepared, &file).await;
+        let json = self.read_outputs(prepared, ahead, &file).await;
         let removed = unless_missing(fs::remove_file(&file));
         let json = json?;
         removed?;
@@ -130,10 +147,11 @@ impl Run<'_> {
     async fn read_outputs(
         &mut self,
         prepared: &Prepared,
+        ahead: Ahead,
         file: &Path,
     ) -> Result<Vec<u8>, RunError> {
         let program = prepared.tool().outputs();
-        self.step_into("output", &program, file).await?;
+        self.step_into_unless(ahead, "output", &program, file).await?;
         let size = fs::metadata(file)?.len();
         if size > MAX {
             let reason = format!("they have {size} bytes, and at most {MAX} are stored");

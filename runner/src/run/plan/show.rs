@@ -5,11 +5,10 @@ use std::path::Path;
 
 use fs_err as fs;
 
-use crate::process::{self, ExitReport, Log, Output, has_free_memory};
+use crate::process::has_free_memory;
 use crate::run::Run;
 use crate::run::error::RunError;
 use crate::run::plan::summary::Summary;
-use crate::run::step::limits;
 use crate::tool::argv::Tool;
 use crate::tool::terragrunt;
 
@@ -30,14 +29,12 @@ impl Run<'_> {
         let mut tool = *tool;
         let memory = self.report.last_memory("plan").and_then(|peak| peak.checked_mul(ROOM));
         let at_once = tool.terragrunt.is_none() && memory.is_some_and(has_free_memory);
-        let ahead = self.text_ahead(&tool, bin, pretty, at_once);
-        let (summary, ahead) =
-            tokio::join!(self.show_json(&mut tool, ran_in.as_deref(), bin, json), ahead);
+        let text = self.ahead("show", tool.show(bin), pretty);
+        let text = async move { if at_once { text.await } else { None } };
+        let (summary, text) =
+            tokio::join!(self.show_json(&mut tool, ran_in.as_deref(), bin, json), text);
         let summary = summary?;
-        match ahead {
-            Some(exit) => self.report.add_step("show", exit.took, exit.code(), &exit.used),
-            None => self.step_into("show", &tool.show(bin), pretty).await?,
-        }
+        self.step_into_unless(text, "show", &tool.show(bin), pretty).await?;
         self.environment.redaction.mask_file(pretty).await?;
         Ok(summary)
     }
@@ -67,32 +64,5 @@ impl Run<'_> {
         let summary = tokio::task::spawn_blocking(move || Summary::from_json(document));
         self.redact_plan(json).await;
         Ok(summary.await.map_err(std::io::Error::other)??)
-    }
-
-    /// Renders the plan as text, if `at_once`. `None`: it is still to be rendered. That is so, too, if anything was unusual,
-    /// so that errors and warnings are those of a step of its own.
-    fn text_ahead(
-        &self,
-        tool: &Tool<'_>,
-        bin: &Path,
-        pretty: &Path,
-        at_once: bool,
-    ) -> impl Future<Output = Option<ExitReport>> + use<> {
-        let (program, pretty) = (tool.show(bin), pretty.to_owned());
-        let (log, redaction) = (self.scratch.join("show.log"), self.environment.redaction.clone());
-        let (signals, given, grace) = (self.signals.clone(), self.job.limits, self.job.grace);
-        async move {
-            if !at_once {
-                return None;
-            }
-            let log = Log::create(log, &redaction).ok()?;
-            let limits = limits::of_step(given, "show", "show");
-            let output = Output::CaptureQuietly(&pretty, &log);
-            let exit = process::run(&program, output, &signals, &limits, grace).await.ok()?;
-            let is_stopped = exit.stop.is_some() || exit.limit.is_some();
-            let is_silent = fs::metadata(log.path()).is_ok_and(|log| log.len() == 0);
-            let is_whole = exit.status.success() && exit.incomplete.is_none();
-            (is_whole && is_silent && !is_stopped).then_some(exit)
-        }
     }
 }

@@ -452,6 +452,11 @@ async fn bare_server() -> String {
 
 /// The median time to write, fsync and rename a file of this size.
 fn file(size: usize, rounds: usize) -> Duration {
+    renamed_file(size, rounds, false)
+}
+
+/// The same. With `syncs_name`, its directory is synced as well: else a power failure may bring the old file back.
+fn renamed_file(size: usize, rounds: usize, syncs_name: bool) -> Duration {
     let dir = TempDir::new().unwrap();
     let piece = vec![0xA5; size.min(256 << 10)];
     let times = (0..rounds).map(|_| {
@@ -462,6 +467,9 @@ fn file(size: usize, rounds: usize) -> Duration {
         }
         file.sync_all().unwrap();
         std::fs::rename(dir.path().join("new"), dir.path().join("old")).unwrap();
+        if syncs_name {
+            std::fs::File::open(dir.path()).unwrap().sync_all().unwrap();
+        }
         started.elapsed()
     });
     let times = times.collect::<Vec<_>>();
