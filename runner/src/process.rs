@@ -290,6 +290,17 @@ async fn reports_interrupt(output: &OutputFile) -> bool {
     tokio::time::timeout(REPORTED, reported).await.is_ok()
 }
 
+/// Whether a program was ended by a signal that also stops the runner. Both get it if all processes of a run are stopped.
+fn ended_by_stop(status: ExitStatus) -> bool {
+    let signals = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
+    signals.iter().any(|signal| status.signal() == Some(*signal as i32))
+}
+
+/// The runner's own signal, which may come shortly after the end of the program.
+async fn signal_soon(signals: &Signals) -> Option<Stop> {
+    tokio::time::timeout(REPORTED, signals.wait()).await.ok()
+}
+
 async fn wait(
     (child, output): (&mut Child, &OutputFile),
     group: &Group,
@@ -301,7 +312,9 @@ async fn wait(
         biased;
         status = child.wait() => {
             group.release();
-            return Ok((status?, None, false));
+            let status = status?;
+            let stop = if ended_by_stop(status) { signal_soon(signals).await } else { None };
+            return Ok((status, stop.map(Cause::Signal), false));
         }
         stop = signals.wait() => Cause::Signal(stop),
         limit = reached => Cause::Limit(limit),

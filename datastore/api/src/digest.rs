@@ -56,18 +56,19 @@ impl Sha256 {
         format!("sha-256=:{}:", self.to_base64())
     }
 
-    /// The digest in a `Repr-Digest`; `None` if that has only other algorithms.
+    /// The digest in a `Repr-Digest`; `None` if that has only other algorithms. Of several the last one counts (RFC 9651).
     pub fn from_repr_digest(header: &str) -> Result<Option<Self>, InvalidSha256> {
         let broken = InvalidSha256("Repr-Digest (sha-256=:<base64>:)");
+        let mut found = None;
         for member in header.split(',') {
             let (name, value) = member.split_once('=').ok_or_else(|| broken.clone())?;
             if name.trim().eq_ignore_ascii_case("sha-256") {
                 let value = value.trim().strip_prefix(':').and_then(|v| v.strip_suffix(':'));
                 let value = value.ok_or_else(|| broken.clone())?;
-                return Self::from_base64(value).map(Some).map_err(|_| broken);
+                found = Some(Self::from_base64(value).map_err(|_| broken.clone())?);
             }
         }
-        Ok(None)
+        Ok(found)
     }
 }
 
@@ -140,6 +141,8 @@ mod tests {
         let sum = Sha256::of(b"");
         let both = format!("sha-512=:AAAA:, SHA-256=:{}:", sum.to_base64());
         assert_eq!(Sha256::from_repr_digest(&both), Ok(Some(sum)));
+        let twice = format!("{}, {}", Sha256::of(b"x").to_repr_digest(), sum.to_repr_digest());
+        assert_eq!(Sha256::from_repr_digest(&twice), Ok(Some(sum)), "the last one counts");
         assert_eq!(Sha256::from_repr_digest("md5=:AAAA:"), Ok(None));
         for header in ["", "sha-256", "sha-256=", "sha-256=:AAAA:", "sha-256=47DE", "sha-256=::"] {
             assert!(Sha256::from_repr_digest(header).is_err(), "{header}");

@@ -223,7 +223,7 @@ pub(crate) fn conditions(headers: &HeaderMap) -> Result<PutConditions, Cause> {
     };
     let mut sha256 = None;
     for header in headers.get_all(REPR_DIGEST) {
-        sha256 = sha256.or(Sha256::from_repr_digest(header.to_str().unwrap_or_default())?);
+        sha256 = Sha256::from_repr_digest(header.to_str().unwrap_or_default())?.or(sha256);
     }
     Ok(PutConditions { sha256, create, replaces: None })
 }

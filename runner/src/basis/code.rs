@@ -7,13 +7,27 @@ use datastore_api::Sha256;
 
 use crate::basis::named_files::{LeftOut, NamedFiles};
 use crate::basis::outside_files::{Outside, OutsideFiles};
-use crate::basis::{Basis, BasisError, Chosen, OUTSIDE_FILE, configuration};
+use crate::basis::{Basis, BasisError, COMMIT, Chosen, OUTSIDE_FILE, commit, configuration};
 use crate::report::AbsolutePaths;
 use crate::source::checkout::Workspace;
 use crate::source::modules::has_configuration;
 use crate::source::references;
 use crate::source::references::installed::Called;
 use crate::source::scratch::Scratch;
+
+impl BasisError {
+    /// Whether the plan was made of other code, and not of this code before files were changed.
+    pub(crate) fn is_of_other_code(&self) -> bool {
+        match self {
+            Self::Elsewhere { .. } | Self::AbsolutePaths { .. } => true,
+            Self::Changed { what: "code", theirs, ours, .. } => {
+                commit(theirs) != commit(ours.split(' ').next().unwrap_or_default())
+            }
+            Self::Changed { what, .. } => matches!(*what, COMMIT | "configuration"),
+            _ => false,
+        }
+    }
+}
 
 impl Basis {
     /// Refuses a directory without configuration for a plan that was made of one: the tool would apply it without providers,
@@ -40,6 +54,20 @@ impl Basis {
             }),
             None => Ok(()),
         }
+    }
+
+    /// Refuses the plan of another directory, if that is all that distinguishes the two: the repository is not known.
+    pub(crate) fn check_directory_alone(&self, ours: &Path) -> Result<(), BasisError> {
+        let place = self.recorded().and_then(|record| record.place.as_ref());
+        match place.filter(|place| place.repository.is_none()) {
+            Some(_) => self.check_made_in(ours),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether differences are refused, and no warnings.
+    pub(crate) fn is_strict(&self) -> bool {
+        self.chosen == Chosen::Strictly
     }
 
     /// Compares the digest of code that was unpacked or copied, before a tool works there.

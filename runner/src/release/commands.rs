@@ -79,7 +79,8 @@ pub(crate) async fn mirror(
 ) -> Result<(), CommandError> {
     absolute(&args.dir)?;
     if args.tools.offline {
-        let text = "a mirror is filled from the release sites: leave out --offline";
+        let text =
+            "a mirror is filled from the release sites: leave out --offline (PLANCHA_OFFLINE)";
         return Err(CommandError::Usage(text.to_owned()));
     }
     let requested = ToolRequest::parse(&args.release).map_err(CommandError::Usage)?;

@@ -322,7 +322,7 @@ impl ReleaseError {
                 "choose a newer version: the runner installs only what it can verify"
             }
             Self::Offline { .. } => {
-                "leave out --offline, or install the version first with `runner install`"
+                "leave out --offline (PLANCHA_OFFLINE), or install the version first with `runner install`"
             }
             _ => return None,
         })

@@ -237,15 +237,16 @@ impl Found {
         Ok(Some(if leads_out { path.parent().unwrap_or(&path).join(target) } else { target }))
     }
 
-    /// Only these files, with their directories, and wanted directories.
+    /// Only these files and directories, such as those of empty submodules, with the directories above them.
     fn only(mut self, wanted: Wanted<'_>) -> Self {
         self.files.retain(|file| wanted(file));
-        let files = &self.files;
+        let directories = self.directories.iter().filter(|dir| wanted(dir));
+        let kept = self.files.iter().chain(directories).cloned().collect::<BTreeSet<_>>();
         let holds = |dir: &PathBuf| {
-            let mut after = files.range::<Path, _>((Bound::Excluded(&**dir), Bound::Unbounded));
-            after.next().is_some_and(|file| file.starts_with(dir))
+            let mut after = kept.range::<Path, _>((Bound::Included(&**dir), Bound::Unbounded));
+            after.next().is_some_and(|path| path.starts_with(dir))
         };
-        self.directories.retain(|dir| wanted(dir) || holds(dir));
+        self.directories.retain(holds);
         self
     }
 
@@ -490,6 +491,19 @@ mod tests {
         let error = copy().unwrap_err();
         assert!(matches!(error, CheckoutError::StateInTheWay { .. }), "{error}");
         assert!(to.join("a/terraform.tfstate").exists());
+    }
+
+    #[test]
+    fn a_wanted_empty_directory_is_made_with_those_above_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+        fs::create_dir_all(from.join("deep/mods/sub")).unwrap();
+        fs::create_dir_all(from.join("deep/mods-other")).unwrap();
+        fs::create_dir(&to).unwrap();
+        let wanted = |path: &Path| path == Path::new("deep/mods/sub");
+        super::tree(&from, &to, Links::Followed, &wanted, Existing::default()).unwrap();
+        assert!(to.join("deep/mods/sub").is_dir());
+        assert!(!to.join("deep/mods-other").exists());
     }
 
     #[test]

@@ -41,6 +41,8 @@ pub(super) struct Contents {
     modules: BTreeMap<String, String>,
     /// Whether a requirement is not a literal.
     unknown: bool,
+    /// Whether a `required_version` is `null`. In an override file it removes what was required before.
+    removes: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,6 +192,8 @@ struct Rules {
     needs_1_12: bool,
     /// A `required_version` that OpenTofu from 1.12 on reads names a prerelease, so that it refuses it.
     refused_by_1_12: bool,
+    /// A `required_version` is `null`.
+    removes: bool,
 }
 
 impl Rules {
@@ -200,7 +204,7 @@ impl Rules {
     ) -> Result<Self, VersionError> {
         let tofu_file = path.file_name().and_then(|name| FileName::parse(name.to_str()?));
         let tofu_file = tofu_file.is_some_and(|name| name.tofu);
-        let mut rules = Self::default();
+        let mut rules = Self { removes: contents.removes, ..Self::default() };
         for Declaration { kind, text, line } in contents.declarations {
             let place = match line {
                 0 => path.display().to_string(),
@@ -234,7 +238,7 @@ impl Rules {
     /// The rules with those of an override file: it replaces what was required before. For OpenTofu
     /// 1.12 and newer it adds to that.
     fn override_with(&mut self, other: Self) {
-        if !other.classic.is_empty() {
+        if other.removes || !other.classic.is_empty() {
             self.classic = Constraint::default();
         }
         self.add(other);
@@ -300,7 +304,7 @@ impl Contents {
     fn declare(&mut self, kind: Kind, literal: Literal, line: usize) {
         match literal {
             Literal::Text(text) => self.declarations.push(Declaration { kind, text, line }),
-            Literal::Null => {}
+            Literal::Null => self.removes |= kind == Kind::RequiredVersion,
             Literal::Unknown => self.unknown = true,
         }
     }

@@ -170,6 +170,18 @@ fn an_override_file_replaces_what_was_required() {
     assert_eq!(asked(&files), "terraform 1.3");
 }
 
+/// As terraform 1.11.4 has it: `null` requires nothing, and in an override file it replaces what did.
+#[test]
+fn null_in_an_override_file_removes_what_was_required() {
+    let main = "terraform {\n  required_version = \"~> 1.9.0\"\n}\n";
+    let null = "terraform {\n  required_version = null\n}\n";
+    let json = r#"{"terraform": {"required_version": null}}"#;
+    let removed = allowed(&[("main.tf", ""), ("other.tf", "")]);
+    assert_eq!(allowed(&[("main.tf", main), ("override.tf", null)]), removed);
+    assert_eq!(allowed(&[("main.tf", main), ("x_override.tf.json", json)]), removed);
+    assert_ne!(allowed(&[("main.tf", main), ("other.tf", null)]), removed);
+}
+
 /// The tools refuse a prerelease where it counts in the end, not where an override file replaces it.
 #[test]
 fn a_prerelease_that_an_override_file_replaces_is_no_obstacle() {

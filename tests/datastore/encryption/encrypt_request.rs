@@ -42,6 +42,45 @@ async fn ds22_encrypt_request_is_refused_like_burritos() {
 }
 
 #[tokio::test]
+async fn states_and_documents_that_are_stored_in_plain_are_encrypted_on_request() {
+    let root = TempDir::new().unwrap();
+    let plain = over(&root, AtRest::default()).await;
+    let state = r#"{"version": 4, "terraform_version": "1.9.8", "serial": 1, "lineage": "l", "outputs": {"a": {"value": "S3CRET", "type": "string"}}, "resources": []}"#;
+    let document = "documents?namespace=team-a&layer=network&name=outputs.json";
+    let applied = format!("applied?namespace=team-a&layer=network&plan={}", Sha256::of(b"a plan"));
+    let write = async |method, url: &str| {
+        let sent = send(request(&plain, method, url).body(state)).await;
+        assert_eq!(sent.status, 200, "{url}: {}", sent.text());
+    };
+    write(Method::POST, "state/team-a/network").await;
+    write(Method::PUT, document).await;
+    write(Method::PUT, &applied).await;
+    drop(plain);
+    let with_secret = || {
+        let has = |path: &&std::path::PathBuf| {
+            let bytes = std::fs::read(root.path().join(path)).unwrap();
+            bytes.windows(6).any(|six| six == b"S3CRET")
+        };
+        files(root.path()).iter().filter(has).count()
+    };
+    assert_eq!(with_secret(), 3);
+    let datastore = over(&root, sealed(KEY)).await;
+    let answer = encrypt(&datastore, ORDER).await;
+    assert!(
+        answer.status == 200 && answer.text().contains("3 files encrypted"),
+        "{}",
+        answer.text()
+    );
+    assert_eq!(with_secret(), 0);
+    for url in ["state/team-a/network", document, &applied] {
+        assert_eq!(get(&datastore, url).await.text(), state, "{url}");
+    }
+    let second = state.replace("\"serial\": 1", "\"serial\": 2");
+    let next = send(request(&datastore, Method::POST, "state/team-a/network").body(second)).await;
+    assert_eq!(next.status, 200, "{}", next.text());
+}
+
+#[tokio::test]
 async fn ds22_plain_objects_are_encrypted_once_and_read_unchanged() {
     for (storage, double, root) in storages() {
         let config = |at_rest| Config { at_rest, ..Config::of(storage.clone()) };

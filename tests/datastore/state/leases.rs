@@ -253,6 +253,7 @@ async fn a_credential_has_the_number_of_its_lease() {
     let second = number(&lease(&datastore, "b").await);
     // Another number in the address does not help.
     for rest in [format!("{STATE}?ID=x"), format!("{STATE}?ID=x&fence={second}")] {
+        assert_eq!(of(&datastore, "PUT", &format!("{LEASE}?id=b"), "").await.status, 200);
         assert_eq!(asked("GET", STATE, credential, "").await.status, 200);
         let late = asked("POST", &rest, credential, &document("l", 2, "late")).await;
         assert_eq!(late.status, 409, "{late:?}");

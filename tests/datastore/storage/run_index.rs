@@ -49,10 +49,10 @@ fn names(page: &Value) -> Vec<String> {
     runs.iter().map(|run| run["run"].as_str().unwrap().to_owned()).collect()
 }
 
-/// The requests without those of the probe.
+/// The requests without those that the datastore makes from time to time: the probe's, and lists of old uploads.
 fn asked(datastore: &TestDatastore) -> Vec<String> {
     let mut requests = datastore.cloud().requests();
-    requests.retain(|request| !request.contains("probe"));
+    requests.retain(|request| !request.contains("probe") && !request.contains("uploads"));
     requests
 }
 
@@ -68,8 +68,9 @@ async fn page_of_100_000_runs_makes_one_list_request() {
             let before = asked(&datastore).len();
             let url = format!("runs?namespace=a&layer=b&limit=70&cursor={cursor}");
             let page = get(&datastore, &url).await.json();
-            assert_eq!(asked(&datastore).len() - before, 1);
-            let last = asked(&datastore).pop().unwrap();
+            let made = asked(&datastore).split_off(before);
+            assert_eq!(made.len(), 1, "{made:?}");
+            let last = &made[0];
             assert!(last.contains("max-keys=70") || last.contains("max-keys=71"), "{last}");
             let these = expected.by_ref().take(70).map(|run| format!("r{run}"));
             assert_eq!(names(&page), these.collect::<Vec<_>>());

@@ -130,7 +130,7 @@ fn missing_things_exit_8() {
     ERROR the source has no directory `missing`. next: name a directory inside the source with --path (in a layer: spec.path), or leave it out for the source itself
 
     $ runner plan --tool-version ~> 99.0
-    ERROR no installed version of terraform matches `~> 99.0` (requested by --tool-version), and --offline forbids network access. next: leave out --offline, or install the version first with `runner install`
+    ERROR no installed version of terraform matches `~> 99.0` (requested by --tool-version), and --offline forbids network access. next: leave out --offline (PLANCHA_OFFLINE), or install the version first with `runner install`
 
     $ runner apply
     ERROR there is no plan to apply without a datastore: name one with --datastore, a file with --plan-file, or plan and apply in one step with --no-plan

@@ -85,6 +85,24 @@ fn signal_that_reaches_all_processes_interrupts_the_tool_once() {
     }
 }
 
+/// The tool ends at once, and so before the runner has seen its own signal.
+#[test]
+fn signal_that_ends_the_tool_first_is_that_of_the_runner() {
+    for (signal, code) in [("TERM", 143), ("INT", 130)] {
+        let sandbox = Sandbox::new(RUNNER).hello();
+        let ended = sandbox.path("ended");
+        let sandbox = sandbox.fake_terraform(&format!(
+            "if [ $STEP = plan ]; then touch {}; kill -{signal} $$; fi",
+            ended.display()
+        ));
+        let runner = sandbox.start(None, &["plan"]);
+        eventually("the tool ends", || ended.exists());
+        runner.signal(signal);
+        let ended = runner.wait();
+        assert_eq!(ended.code, code, "{}", ended.stderr);
+    }
+}
+
 #[test]
 fn second_signal_warns_and_is_not_forwarded() {
     let sandbox = Sandbox::new(RUNNER).hello();

@@ -2,6 +2,7 @@
 
 mod empty_plan;
 mod order;
+mod other_code;
 
 use std::path::PathBuf;
 use std::process::Stdio;

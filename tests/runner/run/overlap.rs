@@ -123,9 +123,10 @@ async fn outputs_are_read_while_the_apply_is_recorded() {
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     assert_eq!(steps(&sandbox), ["init", "apply", "output"]);
     assert_eq!(sandbox.calls().iter().filter(|call| call.starts_with("output")).count(), 1);
-    let outputs = "documents?namespace=default&layer=x&name=outputs.json";
-    let stored = reqwest::get(format!("{}/api/{outputs}", datastore.url)).await.unwrap();
-    assert!(stored.text().await.unwrap().contains("\"value\":\"x\""));
+    let outputs = "api/documents?namespace=default&layer=x&name=outputs.json";
+    let stored = reqwest::get(datastore.url.join(outputs).unwrap()).await.unwrap();
+    let stored = stored.text().await.unwrap();
+    assert!(stored.contains("\"value\":\"x\""), "{stored}");
 }
 
 /// The steps of the report.

@@ -35,7 +35,7 @@ pub(crate) fn modules(sandbox: &Sandbox, origin: &str, names: &[&str]) {
     commit(&work);
 }
 
-fn commit(work: &Path) -> String {
+pub(crate) fn commit(work: &Path) -> String {
     git(work, &["add", "."]);
     git(work, &["commit", "--quiet", "--allow-empty", "-m", "x"]);
     git(work, &["rev-parse", "HEAD"])

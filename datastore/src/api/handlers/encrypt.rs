@@ -1,6 +1,6 @@
 //! `POST /api/encrypt`: Burrito's request to encrypt every stored object that is not encrypted yet.
 //!
-//! It answers as Burrito does, but also encrypts bundles, and skips objects that are already encrypted. It works object
+//! It answers as Burrito does, but also encrypts bundles, states and the datastore's own documents, and skips objects that are already encrypted. It works object
 //! by object: a second request continues an interrupted one. It continues if its caller disconnects, and stops
 //! after the current objects when the service shuts down.
 
@@ -25,7 +25,9 @@ use crate::api::openapi::{DescribeRequest, DescribeResponse, Operation};
 use crate::api::route::Route;
 use crate::observe::context::RequestContext;
 use crate::store::encryption::AtRest;
-use crate::store::{CHANGES, Key, LIVE, Store, StoreError};
+use crate::store::{
+    APPLIED, APPROVALS, CHANGES, DOCUMENTS, Key, LIVE, SUMMARIES, Store, StoreError,
+};
 
 /// Maximum bytes of a request body.
 const MAX_BODY: usize = 64 << 10;
@@ -35,6 +37,19 @@ const CONCURRENCY: usize = 2;
 const PROGRESS_INTERVAL: usize = 100;
 /// Maximum of errors that an answer lists; more are only counted.
 const MAX_ERRORS: usize = 100;
+
+/// Where everything is that may be encrypted.
+const ROOTS: [&str; 9] = [
+    "layers/",
+    "repositories/",
+    "states/",
+    LIVE,
+    CHANGES,
+    DOCUMENTS,
+    APPLIED,
+    APPROVALS,
+    SUMMARIES,
+];
 
 /// Only extracted if the caller has the permission `admin`.
 pub(crate) struct Administrator;
@@ -101,7 +116,7 @@ async fn encrypt_all(
     shutdown: &CancellationToken,
 ) -> Result<EncryptReport, StoreError> {
     let mut report = EncryptReport::default();
-    for root in ["layers/", "repositories/", LIVE, CHANGES] {
+    for root in ROOTS {
         let keys = store.list(root)?.try_filter_map(async |object| Ok(Key::from_path(&object.key)));
         let encrypted = keys.map(async |key| {
             let key = key?;

@@ -110,11 +110,13 @@ impl LayerFile {
         matches!(self.check_writable(), Err(LayerError::Io(error)) if matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem))
     }
 
-    /// Whether annotations can be written, which is better known before an apply than after.
+    /// Whether annotations can be written, also into its text, which is better known before an apply than after.
     pub(crate) fn check_writable(&self) -> Result<(), LayerError> {
         let path = fs::canonicalize(&self.path)?;
         fs::OpenOptions::new().write(true).open(&path)?;
         drop(beside(&path)?);
+        let any = vec![(format!("{}plan-run", super::PREFIX), Some("run/0".to_owned()))];
+        self.edited(&read(&path)?, &any)?;
         // Whether it is locked now does not matter; whether it can be does.
         try_lock(&path).map(drop)
     }
@@ -140,16 +142,21 @@ impl LayerFile {
         held: &std::fs::File,
         annotations: &Annotations,
     ) -> Result<(), LayerError> {
-        let text = read(path)?;
+        let edited = self.edited(&read(path)?, annotations)?;
+        Ok(replace(path, &held.metadata()?, &edited)?)
+    }
+
+    /// The text with these annotations.
+    fn edited(&self, text: &str, annotations: &Annotations) -> Result<String, LayerError> {
         let name = self.layer.metadata.name.as_deref();
-        let edited = match serde_json::from_str::<Value>(&text) {
+        let edited = match serde_json::from_str::<Value>(text) {
             Ok(document) => edit_json(document, annotations),
-            Err(_) => edit_yaml(&text, name, annotations),
+            Err(_) => edit_yaml(text, name, annotations),
         };
         let refused = |reason| LayerError::Edit { path: self.path.clone(), reason };
         let edited = edited.map_err(refused)?;
-        check(&text, &edited, name, annotations).map_err(refused)?;
-        Ok(replace(path, &held.metadata()?, &edited)?)
+        check(text, &edited, name, annotations).map_err(refused)?;
+        Ok(edited)
     }
 }
 
@@ -183,9 +190,50 @@ fn layers(path: &Path, text: &str) -> Result<Vec<Layer>, LayerError> {
             let layer: Layer =
                 crate::order::layer::parse(&document.to_string()).map_err(malformed)?;
             check_annotations(&layer).map_err(malformed)?;
+            for unknown in unknown_fields(&document) {
+                tracing::warn!("{}: {unknown}", path.display());
+            }
             Ok(layer)
         })
         .collect()
+}
+
+const TOOL: &[&str] = &["enabled", "version"];
+/// The fields that Burrito's definition of a layer (v0.13.0) has, where the runner reads some of them.
+const FIELDS: [(&str, &[&str]); 5] = [
+    (
+        "spec",
+        &[
+            "additionalTargetRefs",
+            "branch",
+            "opentofu",
+            "overrideRunnerSpec",
+            "path",
+            "remediationStrategy",
+            "repository",
+            "runHistoryPolicy",
+            "terraform",
+            "terragrunt",
+        ],
+    ),
+    ("spec.terraform", TOOL),
+    ("spec.opentofu", TOOL),
+    ("spec.terragrunt", TOOL),
+    ("spec.remediationStrategy", &["applyWithoutPlanArtifact", "autoApply", "onError"]),
+];
+
+/// Names the fields that no layer has: a misspelled `version` would select another one without a word.
+fn unknown_fields(document: &Value) -> impl Iterator<Item = String> {
+    FIELDS.into_iter().flat_map(move |(at, known)| {
+        let part = at.split('.').fold(document, |part, name| &part[name]);
+        let names = part.as_object().into_iter().flat_map(serde_json::Map::keys);
+        names.filter(|name| !known.contains(&name.as_str())).map(move |name| {
+            format!(
+                "the field `{at}.{name}` is unknown, and ignored; there are {}",
+                known.join(", ")
+            )
+        })
+    })
 }
 
 /// The annotations of ours that a manifest may have.
@@ -268,9 +316,12 @@ fn edit_json(mut document: Value, annotations: &Annotations) -> Result<String, S
 fn edit_yaml(text: &str, name: Option<&str>, annotations: &Annotations) -> Result<String, String> {
     let file = YamlFile::from_str(text).map_err(|error| error.to_string())?;
     let document = file.documents().find(|document| is_layer(document, name));
-    let metadata = document
-        .and_then(|document| document.as_mapping()?.get_mapping("metadata"))
-        .ok_or("its metadata is an alias, or not a mapping")?;
+    let layer = document.as_ref().and_then(Document::as_mapping);
+    if layer.as_ref().is_some_and(|layer| layer.get("metadata").is_none()) {
+        return Err("it has no metadata: add `metadata: {name: NAME}`".to_owned());
+    }
+    let metadata = layer.and_then(|layer| layer.get_mapping("metadata"));
+    let metadata = metadata.ok_or("its metadata is an alias, or not a mapping")?;
     if metadata.get_mapping("annotations").is_none()
         && let Some((key, Some(value))) = annotations.first()
     {
@@ -384,6 +435,42 @@ mod tests {
         assert_eq!(read("example.com/need").unwrap().len(), 1);
         let error = read("plancha/need").unwrap_err().to_string();
         assert!(error.contains("`plancha/need` is unknown"), "{error}");
+    }
+
+    #[test]
+    fn misspelled_fields_are_named_and_those_of_burrito_are_not() {
+        let unknown = |spec: &str| {
+            let document = &documents(&format!("kind: TerraformLayer\nspec: {spec}\n")).unwrap()[0];
+            unknown_fields(document).collect::<Vec<_>>()
+        };
+        let all =
+            "{path: a, overrideRunnerSpec: {x: 1}, terraform: {enabled: true, version: 1.9.8}}";
+        assert_eq!(unknown(all), Vec::<String>::new());
+        assert_eq!(unknown("null"), Vec::<String>::new());
+        let two = unknown("{terrafrom: {version: 1.9.8}, opentofu: {versions: 1.9.8}}");
+        assert!(two[0].starts_with("the field `spec.terrafrom` is unknown"), "{two:?}");
+        let expected = "the field `spec.opentofu.versions` is unknown, and ignored; there are enabled, version";
+        assert_eq!(two[1..], [expected]);
+    }
+
+    #[test]
+    fn a_manifest_whose_text_cannot_have_annotations_is_found_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("layer.yaml");
+        for (text, expected) in [
+            ("kind: TerraformLayer\n", "it has no metadata"),
+            ("kind: TerraformLayer\na: &m {name: x}\nmetadata: *m\n", "an alias"),
+            ("kind: TerraformLayer\nmetadata: {name: x}\n", ""),
+        ] {
+            fs::write(&path, text).unwrap();
+            let checked = LayerFile::load(&path, None).unwrap().check_writable();
+            let message = checked.err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(
+                message.contains(expected) && message.is_empty() == expected.is_empty(),
+                "{message}"
+            );
+            assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::basis::backend::Backend;
 use crate::basis::outside_files::Outside;
 use crate::basis::plan_file::{self, Contents, StateVersion};
 use crate::order::job::Apply;
-use crate::report::Report;
+use crate::report::{AppliedRecord, Report};
 use crate::run::error::RunError;
 use crate::run::prepare::Prepared;
 use crate::run::prepare::describe::has_other_files;
@@ -79,6 +79,26 @@ impl Run<'_> {
             basis.check_made_in(&workspace.dir)?;
         }
         Ok(())
+    }
+
+    /// Refuses the newest plan, which another run has applied, if it was made of other code than this one: that of another branch
+    /// or directory. Nothing of this code is applied then.
+    pub(super) fn check_applied_code(
+        &self,
+        record: &AppliedRecord,
+        choice: Option<&Choice>,
+        code: Result<Prepared, RunError>,
+    ) -> Result<(), RunError> {
+        let basis = choice.map(|choice| &choice.basis).filter(|basis| basis.is_strict());
+        let is_own = self.job.pod || record.run == self.job.run.run.as_ref();
+        let Some(basis) = basis.filter(|_| !is_own) else { return Ok(()) };
+        match code {
+            Err(RunError::Basis(error)) if error.is_of_other_code() => Err(error.into()),
+            Ok(prepared) if prepared.workspace.own.is_none() => {
+                Ok(basis.check_directory_alone(&prepared.workspace.dir)?)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Compares the files outside of the source that the configuration names, whatever the source is, when the plan is

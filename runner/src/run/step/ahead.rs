@@ -21,7 +21,7 @@ impl Run<'_> {
         program: Program,
         to: &Path,
     ) -> impl Future<Output = Ahead> + use<> {
-        let (to, log) = (to.to_owned(), self.scratch.join(&format!("{step}.log")));
+        let (to, log) = (to.to_owned(), self.scratch.join(format!("{step}.log")));
         let (signals, redaction) = (self.signals.clone(), self.environment.redaction.clone());
         let (given, grace) = (self.job.limits, self.job.grace);
         async move {

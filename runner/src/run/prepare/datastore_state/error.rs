@@ -43,7 +43,7 @@ pub(crate) enum StateError {
     Unsupported,
     #[error("the state of {key} was written for {theirs}; this code is {ours}")]
     OtherPlace { key: StateKey, theirs: String, ours: String },
-    #[error("{local}, and the datastore has no state of {key}")]
+    #[error("{local} exists, and the datastore has no state of {key}")]
     Local { local: Local, key: StateKey },
     #[error("the state {} is beside the code, in a directory that stays: init would want to move it", .0.display())]
     InTheWay(PathBuf),

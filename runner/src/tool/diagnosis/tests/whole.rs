@@ -4,7 +4,7 @@ use crate::tool::diagnosis::Cause;
 use crate::tool::diagnosis::class::Class;
 use crate::tool::diagnosis::output;
 use crate::tool::diagnosis::rules::Rules;
-use crate::tool::diagnosis::tests::{RULES, block, class_and_retry, classified};
+use crate::tool::diagnosis::tests::{RULES, block, class, class_and_retry, classified};
 use crate::tool::diagnosis::verdict::Verdict;
 
 fn with_place(detail: &str) -> String {
@@ -141,4 +141,17 @@ fn a_rule_of_the_user_does_not_get_the_meaning_of_a_built_in_one() {
     let ours = rule("integrity-state", "config", "our gate");
     assert!(!cause(&ours, "our gate is closed").is_integrity);
     assert!(cause(&ours, "Saved plan is stale").is_integrity);
+}
+
+/// As terraform 1.11.4 writes them.
+#[test]
+fn errors_of_the_configuration_that_no_other_word_shows_are_of_its_class() {
+    for error in [
+        "Argument definition required",
+        "Zero assert blocks",
+        "Unable to find remote state",
+        "Division by zero",
+    ] {
+        assert_eq!(class(&block(error)), Class::Config, "{error}");
+    }
 }
