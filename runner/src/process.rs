@@ -296,7 +296,7 @@ fn ended_by_stop(status: ExitStatus) -> bool {
     signals.iter().any(|signal| status.signal() == Some(*signal as i32))
 }
 
-/// The runner's own signal, which may come shortly after the end of the program.
+/// The runner's own signal, which may come shortly after the end of the program: within [`REPORTED`].
 async fn signal_soon(signals: &Signals) -> Option<Stop> {
     tokio::time::timeout(REPORTED, signals.wait()).await.ok()
 }

@@ -1,8 +1,8 @@
 //! `POST /api/encrypt`: Burrito's request to encrypt every stored object that is not encrypted yet.
 //!
-//! It answers as Burrito does, but also encrypts bundles, states and the datastore's own documents, and skips objects that are already encrypted. It works object
-//! by object: a second request continues an interrupted one. It continues if its caller disconnects, and stops
-//! after the current objects when the service shuts down.
+//! It answers as Burrito does, but also encrypts bundles, states and the datastore's own documents, and skips objects
+//! that are already encrypted. It works object by object: a second request continues an interrupted one. It continues
+//! if its caller disconnects, and stops after the current objects when the service shuts down.
 
 use std::sync::Arc;
 
