@@ -65,6 +65,7 @@ async fn states_and_documents_that_are_stored_in_plain_are_encrypted_on_request(
     };
     assert_eq!(with_secret(), 3);
     let datastore = over(&root, sealed(KEY)).await;
+    let datastore = crate::state::documents::serving(datastore).await;
     let answer = encrypt(&datastore, ORDER).await;
     assert!(
         answer.status == 200 && answer.text().contains("3 files encrypted"),

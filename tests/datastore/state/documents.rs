@@ -33,6 +33,17 @@ pub(crate) async fn post(datastore: &TestDatastore, rest: &str, body: &str) -> u
     of(datastore, "POST", rest, body).await.status
 }
 
+/// The same datastore, as soon as it serves states: over a directory, one before it may not have ended yet.
+pub(crate) async fn serving(datastore: TestDatastore) -> TestDatastore {
+    for _ in 0..500 {
+        if of(&datastore, "GET", STATE, "").await.status != 503 {
+            return datastore;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    panic!("another datastore serves the states")
+}
+
 /// The information about a lock, as terraform sends it.
 pub(crate) fn lock_info(id: &str) -> String {
     json!({"ID": id, "Operation": "OperationTypeApply", "Info": "", "Who": format!("user-{id}@host"), "Version": "1.11.4",

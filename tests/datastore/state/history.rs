@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 use serde_json::json;
 use support::TestDatastore;
 
-use super::documents::{STATE, document, lock, of, post, unlock, versions};
+use super::documents::{STATE, document, lock, of, post, serving, unlock, versions};
 use super::program::{Place, Way, done, json as read};
 
 const SNAPSHOT: &str =
@@ -179,11 +179,12 @@ async fn a_restore_needs_free_memory_for_the_document() {
     };
     let limits = Limits { memory: 2 << 20, ..Limits::default() };
     let small = TestDatastore::of(Config { limits, ..Config::of(storage.clone()) }).await;
+    let small = serving(small).await;
     let refused = of(&small, "POST", &restore, "").await;
     assert!(refused.status == 503 && refused.text().contains("--max-memory"), "{refused:?}");
     assert_eq!(of(&small, "GET", STATE, "").await.text(), document("l", 2, "a"));
     drop(small);
-    let datastore = TestDatastore::of(Config::of(storage)).await;
+    let datastore = serving(TestDatastore::of(Config::of(storage)).await).await;
     assert_eq!(post(&datastore, &restore, "").await, 200);
     let restored = large.replacen("\"serial\": 1", "\"serial\": 3", 1);
     assert_eq!(of(&datastore, "GET", STATE, "").await.text(), restored);

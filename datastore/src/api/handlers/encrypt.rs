@@ -25,9 +25,7 @@ use crate::api::openapi::{DescribeRequest, DescribeResponse, Operation};
 use crate::api::route::Route;
 use crate::observe::context::RequestContext;
 use crate::store::encryption::AtRest;
-use crate::store::{
-    APPLIED, APPROVALS, CHANGES, DOCUMENTS, Key, LIVE, SUMMARIES, Store, StoreError,
-};
+use crate::store::{APPLIED, APPROVALS, CHANGES, DOCUMENTS, Key, LIVE, Store, StoreError};
 
 /// Maximum bytes of a request body.
 const MAX_BODY: usize = 64 << 10;
@@ -38,18 +36,10 @@ const PROGRESS_INTERVAL: usize = 100;
 /// Maximum of errors that an answer lists; more are only counted.
 const MAX_ERRORS: usize = 100;
 
-/// Where everything is that may be encrypted.
-const ROOTS: [&str; 9] = [
-    "layers/",
-    "repositories/",
-    "states/",
-    LIVE,
-    CHANGES,
-    DOCUMENTS,
-    APPLIED,
-    APPROVALS,
-    SUMMARIES,
-];
+/// Where everything is that may be encrypted. The summaries of layers are left out: they are made again and again, and have
+/// only names and times.
+const ROOTS: [&str; 8] =
+    ["layers/", "repositories/", "states/", LIVE, CHANGES, DOCUMENTS, APPLIED, APPROVALS];
 
 /// Only extracted if the caller has the permission `admin`.
 pub(crate) struct Administrator;
