@@ -187,11 +187,17 @@ impl Run<'_> {
         let annotations = layer::apply_annotations(Timestamp::now(), sum.as_deref(), revision);
         let mut failed = Failed::default();
         let outputs = OptionFuture::from(prepared.map(|prepared| self.outputs_ahead(prepared)));
-        let (recorded, outputs) = tokio::join!(
-            self.record_and_annotate(record.as_ref(), &annotations, &mut failed, &budget),
-            Box::pin(outputs)
-        );
-        self.keep_lost(&failed, unsent.as_mut());
+        let (recorded, outputs) = {
+            let recording = async {
+                let record = record.as_ref();
+                let recorded =
+                    self.record_and_annotate(record, &annotations, &mut failed, &budget).await;
+                // At once: the tool may hang.
+                self.keep_lost(&failed, unsent.as_mut());
+                recorded
+            };
+            tokio::join!(recording, Box::pin(outputs))
+        };
         if let Some(prepared) = prepared {
             Box::pin(self.conclude_states(prepared, outputs.flatten())).await;
         }

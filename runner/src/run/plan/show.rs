@@ -12,7 +12,8 @@ use crate::run::plan::summary::Summary;
 use crate::tool::argv::Tool;
 use crate::tool::terragrunt;
 
-/// How often the memory of the plan must be free for two renderings at once. Each needs about as much as the plan itself.
+/// Two renderings are made at once if this many times the peak memory of the plan is free. Each needs about as much as the
+/// plan itself.
 const ROOM: u64 = 4;
 
 impl Run<'_> {
