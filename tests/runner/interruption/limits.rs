@@ -13,7 +13,8 @@ resource "terraform_data" "first" {}
 resource "terraform_data" "slow" {
   depends_on = [terraform_data.first]
   provisioner "local-exec" {
-    command = "echo $$ > started; exec sleep 300"
+    # The signal goes to the whole group: without the trap, the apply may end before terraform says a word.
+    command = "trap '' INT; echo $$ > started; exec sleep 300"
   }
 }
 "#;

@@ -20,7 +20,8 @@ pub(super) const SHORT: Duration = Duration::from_secs(2);
 pub(super) const SLOW: &str = r#"
 resource "terraform_data" "slow" {
   provisioner "local-exec" {
-    command = "env > env.txt; touch started; while [ -e wait ]; do sleep 0.1; done"
+    # The signal goes to the whole group: without the trap, the apply may end before terraform says a word.
+    command = "trap '' INT; env > env.txt; touch started; while [ -e wait ]; do sleep 0.1; done"
   }
 }
 "#;
