@@ -133,6 +133,11 @@ impl Run<'_> {
             Err(error) => return without_lease(error),
         };
         let id = random_id();
+        // First, so that a later run finds it also if this one is killed before it has the answer.
+        if let Some(file) = &file {
+            let recorded = file.record(&id, &self.scratch.join(""));
+            recorded.unwrap_or_else(|error| tracing::debug!("{error}"));
+        }
         let request = LeaseRequest {
             holder: self.environment.redaction.text(&self.environment.holder),
             host: self.environment.host.clone(),
@@ -143,21 +148,22 @@ impl Run<'_> {
         let granted = match self.signals.shortly(answer).await.map_err(RunError::Stopped)? {
             Ok(LeaseAnswer::Granted(granted)) => granted,
             Ok(LeaseAnswer::Held(holder) | LeaseAnswer::Lost(holder)) => {
+                file.into_iter().for_each(OwnFile::remove);
                 return Err(
                     LeaseError::Held { layer: format!("{namespace}/{layer}"), holder }.into()
                 );
             }
-            Ok(LeaseAnswer::Unsupported) => return Ok(RunLease::Unsupported),
+            Ok(LeaseAnswer::Unsupported) => {
+                file.into_iter().for_each(OwnFile::remove);
+                return Ok(RunLease::Unsupported);
+            }
+            // It may be granted all the same: the file stays.
             Err(error) => return without_lease(error),
         };
         if let Some(dead) = &granted.lease.took_over {
             tracing::warn!(
                 "the lease of the layer {namespace}/{layer} had expired: {dead} has held it"
             );
-        }
-        if let Some(file) = &file {
-            let recorded = file.record(&id, &self.scratch.join(""));
-            recorded.unwrap_or_else(|error| tracing::debug!("{error}"));
         }
         self.hold(datastore, key, id, *granted, file)
     }
@@ -237,8 +243,8 @@ impl Run<'_> {
             tokio::time::sleep(PAUSE).await;
         };
         let Some(file) = file else { return Ok(None) };
-        release_left(datastore, (namespace, layer), &file).await?;
-        Ok(Some(file))
+        let is_free = release_left(datastore, (namespace, layer), &file).await?;
+        Ok(is_free.then_some(file))
     }
 
     /// Releases the lease at the end of the run. A failure changes nothing about its result.

@@ -116,6 +116,24 @@ async fn lease_of_a_killed_runner_does_not_stop_the_next_one_of_this_machine() {
     assert_ne!(ended.code, 4, "{}", ended.stderr);
 }
 
+/// The datastore has granted the lease, and its answer is still under way.
+#[tokio::test(flavor = "multi_thread")]
+async fn lease_of_a_runner_that_was_killed_before_it_knew_of_it_stops_nobody_either() {
+    let datastore = TestDatastore::hasty(LONG).await;
+    let fault = Fault { method: "POST", part: "/api/leases/", status: LATE, times: 1 };
+    let late = FaultyDatastore::before(&datastore.url, vec![fault]).await;
+    let sandbox = Sandbox::new(crate::RUNNER).hello();
+    let running = Started::spawn(apply(&sandbox, &late.url, &[]));
+    while lease(&datastore, "-").await.is_null() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    running.kill_all();
+    running.wait();
+    let ended = sandbox.run_with(&late.url, &["apply", "--no-plan", "--name", "x"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert!(ended.stderr.contains("was killed: its lease is released"), "{}", ended.stderr);
+}
+
 /// The tool hears no signal, so that it works on until the file `wait` is removed.
 #[tokio::test(flavor = "multi_thread")]
 async fn lease_of_a_killed_runner_is_kept_until_its_tool_has_saved_the_state() {
