@@ -115,6 +115,21 @@ fn tool_that_does_not_stop_at_a_limit_is_killed() {
     }
 }
 
+/// The rendering as text is made beside the one as JSON.
+#[test]
+fn rendering_that_takes_too_long_is_not_made_again() {
+    let sandbox = Sandbox::new(RUNNER).hello();
+    let hangs = "case \"$*\" in show*-json*) ;; show*) exec sleep 60;; esac";
+    let sandbox = sandbox.fake_terraform(hangs);
+    let ended = sandbox.run(&["plan", "--step-timeout", "2s"]);
+    assert_eq!(ended.code, 11, "{}", ended.stderr);
+    let reason = "terraform show took longer than 2s (--step-timeout) and was stopped; it had printed nothing";
+    assert!(ended.stderr.contains(reason), "{}", ended.stderr);
+    let calls = sandbox.calls();
+    let is_text = |call: &&String| call.starts_with("show") && !call.contains("-json");
+    assert_eq!(calls.iter().filter(is_text).count(), 1, "{calls:?}");
+}
+
 #[test]
 fn apply_that_succeeds_at_its_limit_is_applied() {
     let sandbox = Sandbox::new(RUNNER).hello().fake_terraform(

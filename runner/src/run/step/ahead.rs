@@ -8,9 +8,10 @@ use crate::process::{self, ExitReport, Log, Output, Program};
 use crate::run::Run;
 use crate::run::error::RunError;
 use crate::run::step::limits;
+use crate::run::step::messages::Messages;
 
 /// How a step has ended that was run ahead. `None`: it is still to be run. That is so, too, if anything was unusual, so that
-/// errors and warnings are those of a step of its own.
+/// errors and warnings are those of a step of its own; but not if it has reached a limit of time, which it would reach again.
 pub(in crate::run) type Ahead = Option<ExitReport>;
 
 impl Run<'_> {
@@ -29,10 +30,10 @@ impl Run<'_> {
             let limits = limits::of_step(given, step, step);
             let output = Output::CaptureQuietly(&to, &log);
             let exit = process::run(&program, output, &signals, &limits, grace).await.ok()?;
-            let is_stopped = exit.stop.is_some() || exit.limit.is_some();
             let is_silent = fs::metadata(log.path()).is_ok_and(|log| log.len() == 0);
             let is_whole = exit.status.success() && exit.incomplete.is_none();
-            (is_whole && is_silent && !is_stopped).then_some(exit)
+            let is_good = is_whole && is_silent && exit.stop.is_none();
+            (is_good || exit.limit.is_some()).then_some(exit)
         }
     }
 
@@ -44,12 +45,14 @@ impl Run<'_> {
         program: &Program,
         to: &Path,
     ) -> Result<(), RunError> {
-        match ahead {
-            Some(exit) => {
-                self.report.add_step(step, exit.took, exit.code(), &exit.used);
-                Ok(())
-            }
-            None => self.step_into(step, program, to).await,
+        let Some(exit) = ahead else { return self.step_into(step, program, to).await };
+        self.report.add_step(step, exit.took, exit.code(), &exit.used);
+        if exit.limit.is_none() {
+            return Ok(());
         }
+        let tool = program.path.file_name().unwrap_or_default().to_string_lossy();
+        let before = fs::metadata(self.log.path())?.len();
+        let messages = (&Messages::of(program), before);
+        self.check_exit((&tool, &program.dir), step, &exit, messages)
     }
 }
