@@ -180,6 +180,17 @@ fn file_digest_and_parent_directories_are_synced_before_the_response() {
         };
         let described = place(&done, "attribute", of_staged("setxattr("));
         assert!(described < place(&done, "sync", of_staged("sync(")), "{}", done.join("\n"));
+        // If the server is killed between the two, there is no record without its file.
+        let named = |call: &str| {
+            call.starts_with("rename") && call.contains(&format!("\"{}\"", plan.display()))
+        };
+        let records = format!("\"{}/.plancha/sha256/layers", root.display());
+        let copied = |call: &str| call.starts_with("mkdir") && call.contains(&records);
+        assert!(
+            place(&done, "name", named) < place(&done, "record", copied),
+            "{}",
+            done.join("\n")
+        );
     }
 }
 

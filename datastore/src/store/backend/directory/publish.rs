@@ -11,8 +11,8 @@
 //! | after the answer | the new file: its directory was synced | the new file's attribute |
 //!
 //! The record beside the object (`digest_record.rs`) is a copy for backups that lose attributes, and for earlier releases. It
-//! is written without a sync: a copy that a power failure has cut off is not read, because the attribute describes the
-//! file. `datastore verify` writes one that differs from the attribute again.
+//! is written after the rename and without a sync, and it may fail: a copy that is missing, old or cut off is not read,
+//! because the attribute describes the file. `datastore verify` writes one that differs from the attribute again.
 //!
 //! Where the file system has no such attributes, or the version to be replaced has none yet, the record is the only
 //! place of the digest. Then it is replaced and synced before the object is renamed, and describes the version before
@@ -84,9 +84,12 @@ pub(in crate::store) fn publish(
         attribute::read_at(&file_path).filter(|version| version.is(&etag(meta), meta.len()))
     });
     let published = if has_attribute && (is_new || described.is_some()) {
-        write_copy(root, &record, &Record { version, before: described })
-            .and_then(|()| staged.rename(&file_path, create_only))
-            .and_then(|()| sync_parent(&file_path))
+        staged.rename(&file_path, create_only).and_then(|()| {
+            // After the file: a process that is killed between them leaves no record without its file.
+            let copied = write_copy(root, &record, &Record { version, before: described });
+            copied.unwrap_or_else(|error| tracing::warn!(object = %location, %error, "the copy of its digest is not written"));
+            sync_parent(&file_path)
+        })
     } else {
         let before = match there {
             Some(meta) => Some(before(read_record(&record)?, etag(&meta), meta.len())),
