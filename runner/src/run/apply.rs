@@ -15,11 +15,14 @@ mod snapshots;
 mod state_out;
 mod state_size;
 
+use std::pin::pin;
+
 use datastore_api::RunKey;
 use fs_err as fs;
 
 use crate::cli::Environment;
 use crate::order::job::{Apply, Job};
+use crate::report::ledger::Ledger;
 use crate::report::{AppliedRecord, PlanReport};
 use crate::run::apply::errored_state::Places;
 pub(crate) use crate::run::apply::ledger::Recorder;
@@ -44,6 +47,9 @@ struct PlanToApply {
     /// The value for the annotation `apply-sum`, in base64.
     sum: Option<String>,
 }
+
+/// What a try works with, or why that is not known, and the earlier ledgers, unless they do not matter.
+type Compared = (Result<Surroundings, String>, Option<Vec<Ledger>>);
 
 impl Run<'_> {
     /// Reads the records of earlier applies, and applies unless one of them says that it is done.
@@ -131,21 +137,24 @@ impl Run<'_> {
             return Box::pin(self.record_earlier_apply(from, record)).await;
         }
         self.check_planned_state(choice.as_ref().map(|choice| &choice.basis))?;
-        let surroundings = self.compare_last(choice.as_ref(), &prepared, surroundings).await?;
-        self.apply(&mut prepared, (sum, surroundings), &locks).await
+        let compared = self.compare_last(choice.as_ref(), &prepared, surroundings).await?;
+        Box::pin(self.apply(&mut prepared, (sum, compared), &locks)).await
     }
 
-    /// Compares the state. What a try works with is unknown if the code is not that of the plan, which was only a warning.
+    /// Compares the state, and reads earlier ledgers beside that. What a try works with is unknown if the code is not that of the
+    /// plan, which was only a warning.
     async fn compare_last(
         &mut self,
         choice: Option<&Choice>,
         prepared: &Prepared,
         surroundings: Result<Surroundings, String>,
-    ) -> Result<Result<Surroundings, String>, RunError> {
-        let Some(choice) = choice else { return Ok(surroundings) };
-        self.compare_state(choice, prepared).await?;
+    ) -> Result<Compared, RunError> {
+        let ledgers = Box::pin(self.earlier_ledgers());
+        let Some(choice) = choice else { return Ok((surroundings, ledgers.await?)) };
+        let compared = Box::pin(self.compare_state(choice, prepared));
+        let ((), ledgers) = beside(compared, ledgers).await?;
         let warned = choice.basis.warned_difference();
-        Ok(warned.map_or(surroundings, |difference| Err(difference.to_owned())))
+        Ok((warned.map_or(surroundings, |difference| Err(difference.to_owned())), ledgers?))
     }
 
     /// Chooses the plan to apply, and compares everything that is known before the checkout.
@@ -228,14 +237,14 @@ impl Run<'_> {
     async fn apply(
         &mut self,
         prepared: &mut Prepared,
-        (sum, surroundings): (Option<String>, Result<Surroundings, String>),
+        (sum, (surroundings, ledgers)): (Option<String>, Compared),
         locks: &[RunLock],
     ) -> Result<(), RunError> {
         self.check_read_lineage(prepared).await?;
         self.check_lost_state(prepared).await?;
         self.check_state_size(prepared).await?;
         Box::pin(self.undo_killed_imports(prepared)).await?;
-        Box::pin(self.check_earlier_creates(prepared)).await?;
+        Box::pin(self.check_earlier_creates(prepared, ledgers)).await?;
         let is_planned = self.report.plan.is_some();
         let before = fs::metadata(self.log.path())?.len();
         let name = prepared.terragrunt.as_ref().unwrap_or(&prepared.installed).tool.to_string();
@@ -293,6 +302,19 @@ impl Run<'_> {
             }
             _ => error,
         }
+    }
+}
+
+/// Both outputs. If the first one is an error, the second is not waited for.
+async fn beside<T, U>(
+    first: impl Future<Output = Result<T, RunError>>,
+    second: impl Future<Output = U>,
+) -> Result<(T, U), RunError> {
+    let (mut first, mut second) = (pin!(first), pin!(second));
+    tokio::select! {
+        biased;
+        first = &mut first => Ok((first?, second.await)),
+        second = &mut second => Ok((first.await?, second)),
     }
 }
 

@@ -6,7 +6,8 @@ use datastore_api::client::Upload;
 use datastore_api::document::{GRAPH, OUTPUTS};
 use datastore_api::status::STATUS;
 use datastore_api::{Client, ClientError, Name, Sha256, chain};
-use futures::{StreamExt as _, TryStreamExt as _, stream};
+use futures::future::try_join_all;
+use futures::{StreamExt as _, TryStreamExt as _, stream, try_join};
 use reqwest::StatusCode;
 use serde_json::value::RawValue;
 
@@ -58,15 +59,20 @@ impl Run<'_> {
         let withdrawn = async {
             let Some(json) = outputs_of(client, &own).await? else { return Ok(()) };
             let Some(rest) = without(&own, &json, names)? else { return Ok(()) };
-            self.change_graph(|graph| graph.outputs = None).await?;
-            put_outputs(client, &own, rest).await?;
-            delete(client, &own, FORMS).await?;
             let is_changed = |taken: &Taken| names.contains(&taken.output);
             let run = self.run_name();
             let why = |output: &str| format!("{run} changes the output {output} of {own}");
-            mark(client, &own, is_changed, why).await
+            // The apply waits for all of them, so that their order does not matter.
+            try_join!(
+                self.change_graph(|graph| graph.outputs = None),
+                put_outputs(client, &own, rest),
+                try_join_all(FORMS.map(|name| delete(client, &own, [name]))),
+                mark(client, &own, is_changed, why),
+            )?;
+            Ok(())
         };
-        match self.signals.or(withdrawn).await.map_err(RunError::Stopped)? {
+        let withdrawn = self.signals.or(Box::pin(withdrawn));
+        match withdrawn.await.map_err(RunError::Stopped)? {
             Err(InputsError::Datastore { cause, .. }) if keeps_none(&cause) => Ok(()),
             ended => Ok(ended?),
         }
@@ -77,10 +83,9 @@ impl Run<'_> {
         let Some(client) = &self.job.datastore else { return Ok(()) };
         let (own, run) = (self.layer_ref(), self.run_name());
         let sha256 = Sha256::of(json);
-        let before = graph::read(client, &own).await?.and_then(|graph| graph.outputs);
         let stored = StoredOutputs { run: run.clone(), sha256 };
-        self.change_graph(|graph| graph.outputs = Some(stored)).await?;
-        if before.is_some_and(|before| before.sha256 == sha256) {
+        let before = self.change_graph(|graph| graph.outputs = Some(stored)).await?;
+        if before.and_then(|graph| graph.outputs).is_some_and(|before| before.sha256 == sha256) {
             return Ok(());
         }
         let outputs: Outputs<'_> = parse(&own, json)?;

@@ -81,23 +81,23 @@ impl Run<'_> {
         LayerRef { namespace: run.namespace.clone(), name: run.layer.clone() }
     }
 
-    /// Changes the record of this layer. Without a datastore there is none.
+    /// Changes the record of this layer, and returns what it was before. Without a datastore there is none.
     pub(super) async fn change_graph(
         &self,
         change: impl FnOnce(&mut Graph),
-    ) -> Result<(), InputsError> {
-        let Some(client) = &self.job.datastore else { return Ok(()) };
+    ) -> Result<Option<Graph>, InputsError> {
+        let Some(client) = &self.job.datastore else { return Ok(None) };
         let layer = self.layer_ref();
         let before = read(client, &layer).await?;
         let mut graph = before.clone().unwrap_or_default();
         graph.version = VERSION;
         change(&mut graph);
         if before.as_ref() == Some(&graph) {
-            return Ok(());
+            return Ok(before);
         }
         let json = serde_json::to_vec_pretty(&graph).expect("texts and digests");
         match client.put_document(&document(&layer, GRAPH), &Upload::bytes(json)).await {
-            Ok(()) | Err(ClientError::Unsupported { .. }) => Ok(()),
+            Ok(()) | Err(ClientError::Unsupported { .. }) => Ok(before),
             Err(cause) => Err(InputsError::of_datastore(RECORD, &layer)(cause)),
         }
     }
@@ -106,13 +106,13 @@ impl Run<'_> {
     pub(super) async fn record_graph(&self, has_applied: bool) -> Result<(), InputsError> {
         let needs = self.job.inputs.needs.iter().map(ToString::to_string).collect::<Vec<_>>();
         let (inputs, run) = (self.report.inputs.clone(), self.run_name());
-        self.change_graph(|graph| {
+        let changed = self.change_graph(|graph| {
             let is_new = graph.needs != needs || graph.inputs != inputs || !graph.applied;
             (graph.needs, graph.inputs, graph.applied) = (needs, inputs, has_applied);
             if is_new {
                 graph.run = Some(run);
             }
-        })
-        .await
+        });
+        changed.await.map(drop)
     }
 }

@@ -94,24 +94,34 @@ impl Left {
     }
 }
 
-impl Run<'_> {
+impl<'r> Run<'r> {
+    /// Reads the stored ledgers that the next function needs, beside other work; `None` if it needs none. Call it under the lease: no
+    /// other apply of the layer can begin then.
+    pub(in crate::run) fn earlier_ledgers(
+        &self,
+    ) -> impl Future<Output = Result<Option<Vec<Ledger>>, RunError>> + use<'r> {
+        let artifacts = self.artifacts.clone().filter(Artifacts::takes_other_files);
+        let artifacts = artifacts.filter(|_| !self.job.again);
+        let planned = self.report.planned;
+        let plan = self.report.plan.as_ref().map(|plan| (plan.sha256, planned));
+        let signals = self.signals;
+        async move {
+            let Some(artifacts) = artifacts else { return Ok(None) };
+            let read = signals.or(artifacts.earlier_ledgers(plan)).await;
+            read.map_err(RunError::Stopped)?.map(Some).map_err(RunError::Ledger)
+        }
+    }
+
     /// Refuses the apply if it would make an object a second time. An object whose ID is unique may be created again: the service
     /// refuses a second one. A plan that was made since is another one.
     pub(in crate::run) async fn check_earlier_creates(
         &mut self,
         prepared: &Prepared,
+        ledgers: Option<Vec<Ledger>>,
     ) -> Result<(), RunError> {
-        let Some(artifacts) = self.artifacts.clone().filter(Artifacts::takes_other_files) else {
-            return Ok(());
-        };
-        if self.job.again {
-            return Ok(());
-        }
-        let planned = self.report.planned;
-        let plan = self.report.plan.as_ref().map(|plan| (plan.sha256, planned));
-        let read = self.signals.or(artifacts.earlier_ledgers(plan)).await;
-        let stored = read.map_err(RunError::Stopped)?.map_err(RunError::Ledger)?;
-        let mut ledgers = self.with_kept_ledgers(stored, plan.map(|(sha256, _)| sha256));
+        let Some(stored) = ledgers else { return Ok(()) };
+        let plan = self.report.plan.as_ref().map(|plan| plan.sha256);
+        let mut ledgers = self.with_kept_ledgers(stored, plan);
         ledgers.sort_by_key(Ledger::started);
         let mut past = BTreeMap::<_, Vec<_>>::new();
         for ledger in &ledgers {
