@@ -133,6 +133,7 @@ impl Http {
         token: &SecretString,
     ) -> Result<Vec<u8>, ReleaseError> {
         let once = async || {
+            self.check_reachable(url)?;
             let request = self.client()?.request(method.clone(), url);
             let response =
                 self.send_checked(url, request.bearer_auth(token.expose_secret()), None).await?;
@@ -216,7 +217,17 @@ impl Http {
         self.retried(url, self.limits.archive, once).await
     }
 
+    /// Fails if no request is sent: the site was unreachable a short time ago. To be called before the client is made, which
+    /// loads all root certificates.
+    fn check_reachable(&self, url: &str) -> Result<(), ReleaseError> {
+        match self.sites.recent_failure(url).filter(|_| self.is_failing_fast()) {
+            Some((site, seconds)) => Err(ReleaseError::Skipped { site, seconds }),
+            None => Ok(()),
+        }
+    }
+
     fn request(&self, url: &str) -> Result<RequestBuilder, ReleaseError> {
+        self.check_reachable(url)?;
         let request = self.client()?.get(url);
         let Some(origin) = Url::parse(url).ok().map(|url| url.origin()) else { return Ok(request) };
         Ok(match self.credential(&origin).map(|credential| &credential.credentials) {
@@ -262,15 +273,10 @@ impl Http {
 
     /// Whether no request is sent: the site was unreachable a short time ago.
     pub(in crate::release) fn is_skipped(&self, url: &str) -> bool {
-        self.is_failing_fast() && self.sites.recent_failure(url).is_some()
+        self.check_reachable(url).is_err()
     }
 
     async fn send(&self, url: &str, request: RequestBuilder) -> Result<Response, ReleaseError> {
-        if self.is_failing_fast()
-            && let Some((site, seconds)) = self.sites.recent_failure(url)
-        {
-            return Err(ReleaseError::Skipped { site, seconds });
-        }
         let mut sent = std::pin::pin!(request.send());
         if self.is_failing_fast() {
             match tokio::time::timeout(FIRST_ANSWER, &mut sent).await {
