@@ -464,6 +464,11 @@ impl MirrorVariables {
     }
 }
 
+/// Whether a variable is set to a text that is not empty.
+pub(super) fn is_set(name: &std::ffi::OsStr) -> bool {
+    env::var_os(name).is_some_and(|value| !value.is_empty())
+}
+
 /// Whether a variable is set to an empty text.
 pub(super) fn is_set_to_nothing(name: &std::ffi::OsStr) -> bool {
     env::var_os(name).is_some_and(|value| value.is_empty())

@@ -7,7 +7,7 @@ use std::io::{self, Write as _};
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use crate::cli::environment::{is_github_job, values_of_flags};
+use crate::cli::environment::{is_github_job, is_set, values_of_flags};
 use crate::process::github::defused;
 use crate::process::text::{clean, is_visible};
 use crate::process::url_secrets::{Parameters, masked};
@@ -60,7 +60,7 @@ const OF_PLAN: [&str; 16] = [
 ];
 
 /// The error, with a hint if a word before `--` is an option of terraform's. clap's own advice, to put any unknown option
-/// after `--`, is removed: the tool would get it.
+/// after `--`, is removed: the tool would get it. A value of a variable is not that of its flag.
 pub(super) fn with_hint(
     mut error: clap::Error,
     given: &[OsString],
@@ -71,11 +71,14 @@ pub(super) fn with_hint(
         let shown = ContextValue::String(masked(value, Parameters::Secret));
         error.insert(ContextKind::InvalidValue, shown);
     }
-    if error.kind() != ErrorKind::UnknownArgument {
-        return error;
-    }
     let words = given.iter().skip(1).filter_map(|word| word.to_str()).collect::<Vec<_>>();
     let command = command(program, &words);
+    if error.kind() != ErrorKind::UnknownArgument {
+        if let Some(named) = variable(&error, &words, command) {
+            error.insert(ContextKind::InvalidArg, ContextValue::String(named));
+        }
+        return error;
+    }
     match words.iter().find_map(|word| hint(word, command)) {
         Some(hint) => {
             let hint = ContextValue::StyledStrs(vec![StyledStr::from(hint)]);
@@ -86,6 +89,17 @@ pub(super) fn with_hint(
         }
     }
     error
+}
+
+/// The variable that has the invalid value, with its flag, if the flag is not on the command line.
+fn variable(error: &clap::Error, words: &[&str], command: &clap::Command) -> Option<String> {
+    let Some(ContextValue::String(shown)) = error.get(ContextKind::InvalidArg) else { return None };
+    let flag = shown.split([' ', '=']).next()?;
+    let is_it = |arg: &&clap::Arg| arg.get_long().is_some_and(|long| flag[2..] == *long);
+    let arg = command.get_arguments().filter(|_| flag.starts_with("--")).find(is_it)?;
+    let variable = arg.get_env().filter(|name| is_set(name))?;
+    let is_given = words.iter().any(|word| word.split('=').next() == Some(flag));
+    (!is_given).then(|| format!("{} ({shown})", variable.display()))
 }
 
 /// The innermost command that the words name.

@@ -19,6 +19,28 @@ fn boolean_variables_accept_the_usual_spellings() {
 
 /// `burrito version` is upstream's line; so are the exit codes of unknown words.
 #[test]
+fn invalid_value_of_a_variable_is_reported_with_its_name() {
+    let sandbox = Sandbox::new(RUNNER).hello();
+    for (variable, value, flag) in [
+        ("PLANCHA_OFFLINE", "maybe", "--offline"),
+        ("PLANCHA_STEP_TIMEOUT", "soon", "--step-timeout"),
+    ] {
+        let given = format!("{flag}={value}");
+        let mut of_flag = sandbox.command(&["plan", &given]);
+        let mut of_variable = sandbox.command(&["plan"]);
+        of_flag.env(variable, value);
+        of_variable.env(variable, value);
+        let ended = Ended::from(of_variable.output().unwrap());
+        assert_eq!(ended.code, 64, "{}", ended.stderr);
+        let expected = format!("invalid value '{value}' for '{variable} ({flag}");
+        assert!(ended.stderr.contains(&expected), "{}", ended.stderr);
+        let ended = Ended::from(of_flag.output().unwrap());
+        assert_eq!(ended.code, 64, "{}", ended.stderr);
+        assert!(!ended.stderr.contains(variable), "{}", ended.stderr);
+    }
+}
+
+#[test]
 fn under_the_name_burrito_version_and_exit_codes_are_burritos() {
     let sandbox = Sandbox::new(RUNNER);
     let burrito = sandbox.path("bin/burrito");
