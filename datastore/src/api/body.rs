@@ -1,5 +1,7 @@
 //! Small bodies in JSON, which are read into memory.
 
+use std::marker::PhantomData;
+
 use axum::body::to_bytes;
 use axum::extract::{FromRequest, Request};
 use bytes::Bytes;
@@ -28,6 +30,24 @@ impl SmallBody {
                 "it is not the JSON that this route expects (line {line}, column {column})"
             ))
         })
+    }
+}
+
+/// A small body in JSON of this form.
+pub(crate) struct JsonBody<T>(SmallBody, PhantomData<fn() -> T>);
+
+impl<T: DeserializeOwned> JsonBody<T> {
+    /// Parses it, as [`SmallBody::json`].
+    pub(crate) fn parse(&self) -> Result<T, Cause> {
+        self.0.json()
+    }
+}
+
+impl<T, S: Sync> FromRequest<S> for JsonBody<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        Ok(Self(SmallBody::from_request(request, state).await?, PhantomData))
     }
 }
 

@@ -22,7 +22,7 @@ use datastore_api::approval::{LIFETIME, MAX_LIFETIME};
 use datastore_api::status::metrics::PREFIX;
 use serde_json::{Map, Value, json};
 
-use crate::api::body::SmallBody;
+use crate::api::body::{JsonBody, SmallBody};
 use crate::api::error::{ApiError, wrong_state_method};
 use crate::api::openapi::example::Example;
 use crate::api::params::{FromOpenParams, FromParams, OpenQuery, ParamSpec, Params, Query};
@@ -309,6 +309,22 @@ impl DescribeRequest for SmallBody {
     }
 }
 
+impl<T: Example> DescribeRequest for JsonBody<T> {
+    fn describe(operation: &mut Operation) {
+        SmallBody::describe(operation);
+        let mut schema = example_schema::<T>();
+        // What may be null may be left out.
+        let properties = schema["properties"].clone();
+        let is_needed =
+            |name: &Value| !properties[name.as_str().unwrap_or_default()]["type"].is_array();
+        if let Some(required) = schema["required"].as_array_mut() {
+            required.retain(is_needed);
+        }
+        let content = json!({ "application/json": { "schema": schema } });
+        operation.body = Some(json!({ "required": true, "content": content }));
+    }
+}
+
 impl DescribeRequest for ReadRequest {
     fn describe(operation: &mut Operation) {
         operation.header("Range", "One range of bytes.");
@@ -372,8 +388,7 @@ impl DescribeResponse for Response {
 
 impl<T: Example> DescribeResponse for Json<T> {
     fn describe(operation: &mut Operation) {
-        let examples = T::examples().map(|example| json!(example));
-        let content = json!({ "application/json": { "schema": shape(&examples.iter().collect::<Vec<_>>()) } });
+        let content = json!({ "application/json": { "schema": example_schema::<T>() } });
         let answer = json!({ "description": "The listing.", "content": content });
         operation.answers.insert("200".to_owned(), answer);
     }
@@ -402,7 +417,13 @@ described!(A, B, C, D);
 described!(A, B, C, D, E, F);
 described!(A, B, C, D, E, F, G);
 
-/// The schema that fits all of these values.
+/// The schema of the examples of a type.
+fn example_schema<T: Example>() -> Value {
+    let examples = T::examples().map(|example| json!(example));
+    shape(&examples.iter().collect::<Vec<_>>())
+}
+
+/// The schema that fits all of these values. A field without a name stands for any name.
 fn shape(values: &[&Value]) -> Value {
     let of = |value: &&Value| match value {
         Value::Null => "null",
@@ -421,13 +442,18 @@ fn shape(values: &[&Value]) -> Value {
     if !items.is_empty() {
         schema["items"] = shape(&items);
     }
-    if let Some(fields) = values.iter().find_map(|value| value.as_object()) {
-        for name in fields.keys() {
-            let values = values.iter().filter_map(|value| value.get(name)).collect::<Vec<_>>();
-            schema["properties"][name] = shape(&values);
+    let objects = values.iter().filter_map(|value| value.as_object()).collect::<Vec<_>>();
+    let Some(fields) = objects.first() else { return schema };
+    for name in fields.keys() {
+        let values = values.iter().filter_map(|value| value.get(name)).collect::<Vec<_>>();
+        if name.is_empty() {
+            schema["additionalProperties"] = shape(&values);
+            return schema;
         }
-        schema["required"] = fields.keys().cloned().collect();
+        schema["properties"][name] = shape(&values);
     }
+    let is_always_there = |name: &&String| objects.iter().all(|object| object.contains_key(*name));
+    schema["required"] = fields.keys().filter(is_always_there).cloned().collect();
     schema
 }
 

@@ -7,7 +7,7 @@ use axum::{Extension, Json};
 use datastore_api::state::{GrantedLease, Lease, LeaseRequest, Migration, ToolRecord};
 use datastore_api::{ClaimId, Name};
 
-use crate::api::body::SmallBody;
+use crate::api::body::JsonBody;
 use crate::api::error::{ApiError, Cause};
 use crate::api::handlers::state::caller;
 use crate::api::params::{FromParams, Params, Query};
@@ -57,10 +57,10 @@ pub(crate) async fn take(
     State(store): State<Store>,
     Query(Take { layer, id, workspace }): Query<Take>,
     Extension(context): Extension<RequestContext>,
-    body: SmallBody,
+    body: JsonBody<LeaseRequest>,
 ) -> Result<Json<GrantedLease>, ApiError> {
     let taken = async {
-        let request = body.json::<LeaseRequest>()?;
+        let request = body.parse()?;
         let LeaseRequest { holder, host, run } = &request;
         check_texts(&[holder, host, run.as_deref().unwrap_or_default()])?;
         // The credential gives no more than what the caller may do itself.
@@ -105,10 +105,10 @@ pub(crate) async fn get_tool(
 pub(crate) async fn put_tool(
     State(store): State<Store>,
     Query(PutTool(layer)): Query<PutTool>,
-    body: SmallBody,
+    body: JsonBody<ToolRecord>,
 ) -> Result<Response, ApiError> {
     let stored = async {
-        let tool = body.json::<ToolRecord>()?;
+        let tool = body.parse()?;
         check_tools(&tool)?;
         store.put_layer_tool(&layer, tool).await?;
         Ok::<_, Cause>(StatusCode::OK.into_response())

@@ -87,6 +87,12 @@ impl Example for Lease {
     }
 }
 
+impl Example for LeaseRequest {
+    fn examples() -> [Self; 2] {
+        Lease::examples().map(|lease| lease.request)
+    }
+}
+
 impl Example for GrantedLease {
     fn examples() -> [Self; 2] {
         let [full, bare] = Lease::examples();
