@@ -1,6 +1,7 @@
 //! The layers that take outputs of another one: L6, L7, L9, and the end of a layer.
 
 use serde_json::Value;
+use support::{Fault, FaultyDatastore};
 
 use crate::layers::pair::{CLUSTER, Pair};
 
@@ -88,15 +89,35 @@ async fn l7_a_layer_that_another_namespace_needs_is_not_destroyed() {
     assert_eq!(ended.code, 0, "{}", ended.stderr);
 }
 
+/// Another cluster, which cannot be created before the file `created` exists.
+fn replaced() -> String {
+    CLUSTER.replace("\"v1\"", "\"v2\"").replace("v1-$", "v2-$").replace(
+        "nodes = 2 }",
+        "nodes = 2 }\n  provisioner \"local-exec\" { command = \"test -e created\" }",
+    )
+}
+
+/// A caller need not have the right to list the statuses of layers.
+#[tokio::test(flavor = "multi_thread")]
+async fn outputs_are_withdrawn_although_nobody_can_be_told() {
+    let pair = Pair::applied().await;
+    let fault = Fault { method: "GET", part: "/api/statuses", status: 403, times: usize::MAX };
+    let denying = FaultyDatastore::before(&pair.datastore.url, vec![fault]).await;
+    pair.write("cluster", &replaced());
+    let args = ["converge", "--source", "code", "layers/cluster.yaml", "--auto-approve"];
+    let ended = pair.sandbox.run_with(&denying.url, &args);
+    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    assert!(denying.seen().iter().any(|path| path.contains("/api/statuses")));
+    let outputs = pair.json("cluster", "outputs.json").await;
+    assert_eq!((&outputs["kubeconfig"], &outputs["note"]["value"]), (&Value::Null, &"one".into()));
+    assert_eq!(pair.document("cluster", "outputs.env").await, None);
+    assert_eq!(pair.json("cluster", "graph.json").await["outputs"], Value::Null);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn l9_while_a_producer_is_replaced_nobody_gets_its_old_outputs() {
     let pair = Pair::applied().await;
-    // The new one cannot be created.
-    let replaced = CLUSTER.replace("\"v1\"", "\"v2\"").replace("v1-$", "v2-$").replace(
-        "nodes = 2 }",
-        "nodes = 2 }\n  provisioner \"local-exec\" { command = \"test -e created\" }",
-    );
-    pair.write("cluster", &replaced);
+    pair.write("cluster", &replaced());
     let ended = pair.run(&["converge", "layers/cluster.yaml", "--auto-approve"]);
     assert_eq!(ended.code, 1, "{}", ended.stderr);
     let why = stale(&pair).await;

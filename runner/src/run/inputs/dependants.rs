@@ -6,8 +6,8 @@ use datastore_api::client::Upload;
 use datastore_api::document::{GRAPH, OUTPUTS};
 use datastore_api::status::STATUS;
 use datastore_api::{Client, ClientError, Name, Sha256, chain};
-use futures::future::try_join_all;
-use futures::{StreamExt as _, TryStreamExt as _, stream, try_join};
+use futures::future::join_all;
+use futures::{StreamExt as _, TryStreamExt as _, join, stream};
 use reqwest::StatusCode;
 use serde_json::value::RawValue;
 
@@ -62,14 +62,17 @@ impl Run<'_> {
             let is_changed = |taken: &Taken| names.contains(&taken.output);
             let run = self.run_name();
             let why = |output: &str| format!("{run} changes the output {output} of {own}");
-            // The apply waits for all of them, so that their order does not matter.
-            try_join!(
-                self.change_graph(|graph| graph.outputs = None),
+            // First: whatever happens next, a later run finds that the outputs are not all there.
+            self.change_graph(|graph| graph.outputs = None).await?;
+            // An error of one does not cancel the others.
+            let (put, deleted, marked) = join!(
                 put_outputs(client, &own, rest),
-                try_join_all(FORMS.map(|name| delete(client, &own, [name]))),
+                join_all(FORMS.map(|name| delete(client, &own, [name]))),
                 mark(client, &own, is_changed, why),
-            )?;
-            Ok(())
+            );
+            put?;
+            deleted.into_iter().collect::<Result<(), _>>()?;
+            marked
         };
         let withdrawn = self.signals.or(Box::pin(withdrawn));
         match withdrawn.await.map_err(RunError::Stopped)? {
