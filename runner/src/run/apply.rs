@@ -49,7 +49,7 @@ struct PlanToApply {
 }
 
 /// What a try works with, or why that is not known, and the earlier ledgers, unless they do not matter.
-type Compared = (Result<Surroundings, String>, Option<Vec<Ledger>>);
+type Compared = (Result<Surroundings, String>, Result<Option<Vec<Ledger>>, RunError>);
 
 impl Run<'_> {
     /// Reads the records of earlier applies, and applies unless one of them says that it is done.
@@ -150,11 +150,11 @@ impl Run<'_> {
         surroundings: Result<Surroundings, String>,
     ) -> Result<Compared, RunError> {
         let ledgers = Box::pin(self.earlier_ledgers());
-        let Some(choice) = choice else { return Ok((surroundings, ledgers.await?)) };
+        let Some(choice) = choice else { return Ok((surroundings, ledgers.await)) };
         let compared = Box::pin(self.compare_state(choice, prepared));
         let ((), ledgers) = beside(compared, ledgers).await?;
         let warned = choice.basis.warned_difference();
-        Ok((warned.map_or(surroundings, |difference| Err(difference.to_owned())), ledgers?))
+        Ok((warned.map_or(surroundings, |difference| Err(difference.to_owned())), ledgers))
     }
 
     /// Chooses the plan to apply, and compares everything that is known before the checkout.
@@ -244,7 +244,7 @@ impl Run<'_> {
         self.check_lost_state(prepared).await?;
         self.check_state_size(prepared).await?;
         Box::pin(self.undo_killed_imports(prepared)).await?;
-        Box::pin(self.check_earlier_creates(prepared, ledgers)).await?;
+        Box::pin(self.check_earlier_creates(prepared, ledgers?)).await?;
         let is_planned = self.report.plan.is_some();
         let before = fs::metadata(self.log.path())?.len();
         let name = prepared.terragrunt.as_ref().unwrap_or(&prepared.installed).tool.to_string();

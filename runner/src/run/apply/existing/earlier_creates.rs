@@ -95,7 +95,7 @@ impl Left {
 }
 
 impl<'r> Run<'r> {
-    /// Reads the stored ledgers that the next function needs, beside other work; `None` if it needs none. Call it under the lease: no
+    /// Reads the ledgers that the next function needs, beside other work; `None` if it needs none. Call it under the lease: no
     /// other apply of the layer can begin then.
     pub(in crate::run) fn earlier_ledgers(
         &self,
@@ -105,10 +105,13 @@ impl<'r> Run<'r> {
         let planned = self.report.planned;
         let plan = self.report.plan.as_ref().map(|plan| (plan.sha256, planned));
         let signals = self.signals;
+        // First: one that is sent meanwhile is stored before it is removed here.
+        let kept = self.kept_ledgers(plan.map(|(sha256, _)| sha256));
         async move {
             let Some(artifacts) = artifacts else { return Ok(None) };
             let read = signals.or(artifacts.earlier_ledgers(plan)).await;
-            read.map_err(RunError::Stopped)?.map(Some).map_err(RunError::Ledger)
+            let stored = read.map_err(RunError::Stopped)?.map_err(RunError::Ledger)?;
+            Ok(Some(with_kept(stored, kept)))
         }
     }
 
@@ -119,9 +122,7 @@ impl<'r> Run<'r> {
         prepared: &Prepared,
         ledgers: Option<Vec<Ledger>>,
     ) -> Result<(), RunError> {
-        let Some(stored) = ledgers else { return Ok(()) };
-        let plan = self.report.plan.as_ref().map(|plan| plan.sha256);
-        let mut ledgers = self.with_kept_ledgers(stored, plan);
+        let Some(mut ledgers) = ledgers else { return Ok(()) };
         ledgers.sort_by_key(Ledger::started);
         let mut past = BTreeMap::<_, Vec<_>>::new();
         for ledger in &ledgers {
@@ -136,7 +137,7 @@ impl<'r> Run<'r> {
         if earlier.is_empty() && running.is_none() {
             return Ok(());
         }
-        let left = match plan {
+        let left = match &self.report.plan {
             Some(_) => self.left_of_plan(prepared, earlier, running).await?,
             None => self.left_of_run(prepared, earlier).await?,
         };
@@ -146,23 +147,16 @@ impl<'r> Run<'r> {
         }
     }
 
-    /// Adds the ledgers of the same order that earlier runs could not store.
-    fn with_kept_ledgers(&self, mut stored: Vec<Ledger>, plan: Option<Sha256>) -> Vec<Ledger> {
+    /// The ledgers of the same order that earlier runs could not store.
+    fn kept_ledgers(&self, plan: Option<Sha256>) -> Vec<Ledger> {
         let (run, state_home) = (&self.job.run, self.environment.state_home.as_deref());
-        let Some(datastore) = self.datastore_url() else { return stored };
+        let Some(datastore) = self.datastore_url() else { return Vec::new() };
         let mut kept = unsent::ledgers(state_home, self.scratch, &self.killed, run, datastore);
         kept.retain(|ledger| match plan {
             Some(plan) => ledger.has_reviewed(plan),
             None => ledger.is_of_run(run),
         });
-        for ledger in kept {
-            match stored.iter_mut().find(|stored| stored.is_same_attempt(&ledger)) {
-                Some(stored) if ledger.continues(stored) => *stored = ledger,
-                Some(_) => {}
-                None => stored.push(ledger),
-            }
-        }
-        stored
+        kept
     }
 
     async fn refuse_creates(&mut self, prepared: &Prepared, left: Left) -> RunError {
@@ -249,4 +243,16 @@ impl<'r> Run<'r> {
         }
         masked
     }
+}
+
+/// Adds ledgers that could not be stored.
+fn with_kept(mut stored: Vec<Ledger>, kept: Vec<Ledger>) -> Vec<Ledger> {
+    for ledger in kept {
+        match stored.iter_mut().find(|stored| stored.is_same_attempt(&ledger)) {
+            Some(stored) if ledger.continues(stored) => *stored = ledger,
+            Some(_) => {}
+            None => stored.push(ledger),
+        }
+    }
+    stored
 }
