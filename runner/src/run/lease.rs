@@ -157,8 +157,14 @@ impl Run<'_> {
                 file.into_iter().for_each(OwnFile::remove);
                 return Ok(RunLease::Unsupported);
             }
-            // It may be granted all the same: the file stays.
-            Err(error) => return without_lease(error),
+            Err(error) => {
+                const FINAL: [StatusCode; 2] = [StatusCode::FORBIDDEN, StatusCode::NOT_IMPLEMENTED];
+                if error.status().is_some_and(|status| FINAL.contains(&status)) {
+                    file.into_iter().for_each(OwnFile::remove);
+                }
+                // Else it may be granted all the same, and the file stays.
+                return without_lease(error);
+            }
         };
         if let Some(dead) = &granted.lease.took_over {
             tracing::warn!(
@@ -285,7 +291,7 @@ async fn release_left(
     }
     datastore.release_lease(namespace, layer, &id).await?;
     tracing::info!(
-        "a runner of this machine that held the lease of the layer {namespace}/{layer} was killed: its lease is released"
+        "a runner of this machine that may have held the lease of the layer {namespace}/{layer} was killed: its lease is released"
     );
     Ok(true)
 }

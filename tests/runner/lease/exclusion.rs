@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use support::{Fault, FaultyDatastore, LATE, Sandbox, Started, TestDatastore, eventually};
+use support::{
+    Fault, FaultyDatastore, LATE, Sandbox, Started, TestDatastore, eventually, wait_for,
+};
 
 use super::layers::{LONG, SHORT, apply, finish, lease, machine, start};
 
@@ -124,9 +126,10 @@ async fn lease_of_a_runner_that_was_killed_before_it_knew_of_it_stops_nobody_eit
     let late = FaultyDatastore::before(&datastore.url, vec![fault]).await;
     let sandbox = Sandbox::new(crate::RUNNER).hello();
     let running = Started::spawn(apply(&sandbox, &late.url, &[]));
-    while lease(&datastore, "-").await.is_null() {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    wait_for("the lease is granted", async || {
+        (!lease(&datastore, "-").await.is_null()).then_some(())
+    })
+    .await;
     running.kill_all();
     running.wait();
     let ended = sandbox.run_with(&late.url, &["apply", "--no-plan", "--name", "x"]);
