@@ -121,9 +121,9 @@ fn rendering_that_takes_too_long_is_not_made_again() {
     let sandbox = Sandbox::new(RUNNER).hello();
     let hangs = "case \"$*\" in show*-json*) ;; show*) exec sleep 60;; esac";
     let sandbox = sandbox.fake_terraform(hangs);
-    let ended = sandbox.run(&["plan", "--step-timeout", "2s"]);
+    let ended = sandbox.run(&["plan", "--step-timeout", "5s"]);
     assert_eq!(ended.code, 11, "{}", ended.stderr);
-    let reason = "terraform show took longer than 2s (--step-timeout) and was stopped; it had printed nothing";
+    let reason = "terraform show took longer than 5s (--step-timeout) and was stopped; it had printed nothing";
     assert!(ended.stderr.contains(reason), "{}", ended.stderr);
     let calls = sandbox.calls();
     let is_text = |call: &&String| call.starts_with("show") && !call.contains("-json");
