@@ -138,7 +138,7 @@ impl Store {
         let (meta, found, known) = self.stat_one_version(path, head, Locking::None).await?;
         let is_settled = match known {
             DigestLookup::Found(..) => true,
-            // In a directory the record is written first, so a missing record is final.
+            // In a directory the attribute or the record is there before the file has its name, so a missing one is final.
             DigestLookup::Missing(_) => self.disk.is_some(),
             DigestLookup::Stale(_) => false,
         };

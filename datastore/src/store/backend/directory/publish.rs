@@ -86,8 +86,13 @@ pub(in crate::store) fn publish(
     let published = if has_attribute && (is_new || described.is_some()) {
         staged.rename(&file_path, create_only).and_then(|()| {
             // After the file: a process that is killed between them leaves no record without its file.
-            let copied = write_copy(root, &record, &Record { version, before: described });
-            copied.unwrap_or_else(|error| tracing::warn!(object = %location, %error, "the copy of its digest is not written"));
+            if let Err(error) = write_copy(root, &record, &Record { version, before: None }) {
+                tracing::warn!(
+                    object = %location, %error, "the copy of its digest is not written: run `datastore verify` when it can be"
+                );
+                // That of the file before would belie this one, should it lose its attribute.
+                let _stays = remove(&record);
+            }
             sync_parent(&file_path)
         })
     } else {
