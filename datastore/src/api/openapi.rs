@@ -423,7 +423,8 @@ fn example_schema<T: Example>() -> Value {
     shape(&examples.iter().collect::<Vec<_>>())
 }
 
-/// The schema that fits all of these values. A field without a name stands for any name.
+/// The schema that fits all of these values. An object that has a field without a name is a
+/// map.
 fn shape(values: &[&Value]) -> Value {
     let of = |value: &&Value| match value {
         Value::Null => "null",
@@ -445,11 +446,12 @@ fn shape(values: &[&Value]) -> Value {
     let objects = values.iter().filter_map(|value| value.as_object()).collect::<Vec<_>>();
     let Some(fields) = objects.first() else { return schema };
     for name in fields.keys() {
-        let values = values.iter().filter_map(|value| value.get(name)).collect::<Vec<_>>();
         if name.is_empty() {
+            let values = objects.iter().flat_map(|object| object.values()).collect::<Vec<_>>();
             schema["additionalProperties"] = shape(&values);
             return schema;
         }
+        let values = values.iter().filter_map(|value| value.get(name)).collect::<Vec<_>>();
         schema["properties"][name] = shape(&values);
     }
     let is_always_there = |name: &&String| objects.iter().all(|object| object.contains_key(*name));

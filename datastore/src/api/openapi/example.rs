@@ -109,7 +109,9 @@ impl Example for ToolRecord {
         let (from, to, started) = (tool.clone(), tool.clone(), String::new());
         let written = Some(2);
         let migration = Migration { from, to, backup, written, unfinished: true, started };
-        let migrations = [(String::new(), migration)].into();
+        let bare =
+            Migration { backup: None, written: None, unfinished: false, ..migration.clone() };
+        let migrations = [(String::new(), migration), ("other".to_owned(), bare)].into();
         [Self { tool: tool.clone(), migrations }, Self { tool, migrations: BTreeMap::new() }]
     }
 }
