@@ -98,7 +98,11 @@ fn variable(error: &clap::Error, words: &[&str], command: &clap::Command) -> Opt
     let is_it = |arg: &&clap::Arg| arg.get_long().is_some_and(|long| flag[2..] == *long);
     let arg = command.get_arguments().filter(|_| flag.starts_with("--")).find(is_it)?;
     let variable = arg.get_env().filter(|name| is_set(name))?;
-    let is_given = words.iter().any(|word| word.split('=').next() == Some(flag));
+    let aliases = arg.get_all_aliases().unwrap_or_default();
+    let is_flag =
+        |name: &str| aliases.iter().chain(arg.get_long().iter()).any(|long| *long == name);
+    let given = words.iter().filter_map(|word| word.strip_prefix("--")?.split('=').next());
+    let is_given = given.into_iter().any(is_flag);
     (!is_given).then(|| format!("{} ({shown})", variable.display()))
 }
 

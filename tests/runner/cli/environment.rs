@@ -17,7 +17,6 @@ fn boolean_variables_accept_the_usual_spellings() {
     }
 }
 
-/// `burrito version` is upstream's line; so are the exit codes of unknown words.
 #[test]
 fn invalid_value_of_a_variable_is_reported_with_its_name() {
     let sandbox = Sandbox::new(RUNNER).hello();
@@ -40,6 +39,7 @@ fn invalid_value_of_a_variable_is_reported_with_its_name() {
     }
 }
 
+/// `burrito version` is upstream's line; so are the exit codes of unknown words.
 #[test]
 fn under_the_name_burrito_version_and_exit_codes_are_burritos() {
     let sandbox = Sandbox::new(RUNNER);

@@ -220,10 +220,12 @@ impl Http {
     /// Fails if no request is sent: the site was unreachable a short time ago. To be called before the client is made, which
     /// loads all root certificates.
     fn check_reachable(&self, url: &str) -> Result<(), ReleaseError> {
-        match self.sites.recent_failure(url).filter(|_| self.is_failing_fast()) {
-            Some((site, seconds)) => Err(ReleaseError::Skipped { site, seconds }),
-            None => Ok(()),
+        if self.is_failing_fast()
+            && let Some((site, seconds)) = self.sites.recent_failure(url)
+        {
+            return Err(ReleaseError::Skipped { site, seconds });
         }
+        Ok(())
     }
 
     fn request(&self, url: &str) -> Result<RequestBuilder, ReleaseError> {
