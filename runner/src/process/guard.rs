@@ -2,7 +2,8 @@
 //!
 //! The runner starts its own program a second time under the name [`NAME`]. Through a pipe it sends the process groups
 //! of running tools. When the pipe is closed, the runner has ended: the guard sends each group one SIGINT, as the runner
-//! would, and exits.
+//! would, and exits. A runner that is killed in the instant between the start of a tool and its message leaves the tool without
+//! a signal: it goes on to its end.
 //!
 //! A parent-death signal (prctl(2)) is not enough. It cannot be cancelled, so a runner that forwards SIGTERM and is then
 //! killed would cause a second SIGINT, after which terraform exits without saving its state. It also reaches only one

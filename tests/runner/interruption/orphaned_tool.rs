@@ -81,13 +81,14 @@ pub(super) fn works_in(dir: &Path) -> bool {
     })
 }
 
-/// A tool that counts the signals that reach it, and takes its time.
+/// A tool that counts the signals that reach it, and takes its time. It says that it has started only when the guard knows of it:
+/// the runner tells it right after the start.
 fn counting() -> Sandbox {
     let sandbox = Sandbox::new(RUNNER).hello();
     let (started, heard) = (sandbox.path("started"), sandbox.path("heard"));
     sandbox.fake_terraform(&format!(
         "if [ $STEP = apply ]; then trap 'echo INT >> {heard}' INT; trap 'echo TERM >> {heard}' TERM
-           touch {started}; for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.2; done; echo end >> {heard}; fi",
+           sleep 0.5; touch {started}; for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.2; done; echo end >> {heard}; fi",
         heard = heard.display(),
         started = started.display()
     ))
