@@ -81,8 +81,8 @@ pub(super) fn works_in(dir: &Path) -> bool {
     })
 }
 
-/// A tool that counts the signals that reach it, and takes its time. It says that it has started only when the guard knows of it:
-/// the runner tells it right after the start.
+/// A tool that counts the signals that reach it, and takes its time. It says that it has started only when the guard watches it:
+/// the runner adds it there right after the start.
 fn counting() -> Sandbox {
     let sandbox = Sandbox::new(RUNNER).hello();
     let (started, heard) = (sandbox.path("started"), sandbox.path("heard"));
