@@ -5,12 +5,22 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use support::{Fault, FaultyDatastore, Started, eventually};
 
-use super::tenant;
+use super::{Tenant, tenant};
 
-/// Kubernetes kills a pod 30 s after SIGTERM: the tool has 20 s of them, and what follows it 8 s.
 #[tokio::test(flavor = "multi_thread")]
 async fn deleted_pod_finishes_its_apply_in_time_with_a_silent_datastore() {
-    let tenant = tenant!("deleted");
+    assert_finishes_in_time(tenant!("deleted"), 0).await;
+}
+
+/// It asks for a longer pause than there is time.
+#[tokio::test(flavor = "multi_thread")]
+async fn deleted_pod_writes_its_annotations_though_the_datastore_is_busy() {
+    assert_finishes_in_time(tenant!("deleted-busy"), 429).await;
+}
+
+/// The apply of a pod is done when SIGTERM comes, and the datastore answers uploads with this status (see [`Fault`]).
+/// Kubernetes kills a pod 30 s after SIGTERM: the tool has 20 s of them, and what follows it 8 s.
+async fn assert_finishes_in_time(tenant: Tenant, status: u16) {
     let [started, done] = ["started", "done"].map(|name| tenant.sandbox.path(name));
     let tenant = tenant.fake(&format!(
         "if [ $STEP = apply ]; then trap '' INT; touch {}; sleep 2; touch {}; fi",
@@ -21,7 +31,7 @@ async fn deleted_pod_finishes_its_apply_in_time_with_a_silent_datastore() {
     tenant.run("plan-1", json!({})).await;
     assert_eq!(tenant.start("plan", "plan-1").code, 0);
     tenant.run("apply-1", json!({"run": "plan-1", "attempt": "0"})).await;
-    let silent = Fault { method: "PUT", part: "run=apply-1", status: 0, times: usize::MAX };
+    let silent = Fault { method: "PUT", part: "run=apply-1", status, times: usize::MAX };
     let silent = FaultyDatastore::before(&tenant.datastore.url, vec![silent]).await;
     let mut command = tenant.command("apply", "apply-1");
     command.env("BURRITO_DATASTORE_HOSTNAME", silent.url.authority());

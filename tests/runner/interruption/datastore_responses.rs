@@ -6,6 +6,7 @@ use std::net::TcpListener;
 use support::{Fault, FaultyDatastore, Sandbox, TestDatastore, TlsFront, eventually};
 
 use crate::run::apply_once::applies;
+use crate::stored_run::StoredRun;
 use crate::{RUNNER, json};
 
 /// The annotation says what the plan's sum is; what its `run.json` says is not needed then.
@@ -51,6 +52,19 @@ fn datastore_redirect_is_reported_and_not_followed() {
     let reported = format!("307 Temporary Redirect: the redirect to {to} is not followed");
     assert!(ended.stderr.contains(&reported), "{}", ended.stderr);
     assert!(elsewhere.accept().is_err(), "the other server got a connection");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn record_of_an_apply_that_is_refused_at_first_is_stored_after_the_other_files() {
+    let datastore = TestDatastore::memory().await;
+    let refused = Fault { method: "PUT", part: "name=applied.json", status: 403, times: 1 };
+    let refusing = FaultyDatastore::before(&datastore.url, vec![refused]).await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let args = ["apply", "--no-plan", "--name", "x", "--run", "a"];
+    let ended = sandbox.run_with(&refusing.url, &args);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let stored = StoredRun::new(&datastore, "default", "x", "a");
+    assert_eq!(json(&stored.artifact("applied.json", 0).await)["applied"], "unplanned");
 }
 
 /// The whole program: the exit code, the file, and what to do.

@@ -2,7 +2,7 @@
 //! apply.
 //!
 //! First the record of the apply is stored, then the annotations are written (with retries), then the log and the
-//! short text are stored, and `run.json` last. If one step fails, the others are still done. Files that could not be
+//! short text are stored, the record once more if that had failed, and `run.json` last. If one step fails, the others are still done. Files that could not be
 //! stored are kept in a directory, from which `runner upload` sends them. The tool reads the outputs beside that.
 
 mod kept_records;
@@ -37,6 +37,11 @@ const PAUSES: [Duration; 3] =
 /// All attempts to write the annotations together take no longer.
 const ANNOTATION_TIMEOUT: Duration = Duration::from_mins(1);
 
+/// The part of the time after a signal for a step, where the next one is as important.
+const HALF: f32 = 0.5;
+/// The part for one with lesser ones behind it.
+const MOST: f32 = 0.75;
+
 /// The steps that failed.
 #[derive(Debug, Default)]
 struct Failed {
@@ -54,12 +59,14 @@ struct Budget<'a> {
 }
 
 impl Budget<'_> {
-    /// The output of the future, or the signal, if the time after it is over.
-    async fn within<T>(&self, future: impl Future<Output = T>) -> Result<T, Stop> {
+    /// The output of the future, or the signal, if this part of the time that is left after it is over: something remains for
+    /// the steps that follow.
+    async fn within<T>(&self, part: f32, future: impl Future<Output = T>) -> Result<T, Stop> {
         let late = async {
             let stop = self.signals.wait().await;
             let since = *self.since.get_or_init(Instant::now);
-            tokio::time::sleep_until(since + self.limit).await;
+            let left = (since + self.limit).saturating_duration_since(Instant::now());
+            tokio::time::sleep(left.mul_f32(part)).await;
             stop
         };
         tokio::select! {
@@ -75,7 +82,7 @@ impl Budget<'_> {
         name: &'static str,
         upload: impl Future<Output = Result<(), ClientError>>,
     ) -> Option<Lost> {
-        match self.within(upload).await {
+        match self.within(MOST, upload).await {
             Ok(Ok(())) => None,
             Ok(Err(error)) => Some((name, chain(&error))),
             Err(stop) => Some((name, RunError::Stopped(stop).to_string())),
@@ -242,24 +249,22 @@ impl Run<'_> {
         failed: &mut Failed,
         budget: &Budget<'_>,
     ) -> bool {
-        let recorded = match (&self.artifacts, record) {
-            (Some(artifacts), Some(record)) => {
-                let recorded = budget.within(Box::pin(artifacts.record(record))).await;
-                let Recorded { is_known, lost } = recorded.unwrap_or_else(|stop| Recorded {
-                    is_known: false,
-                    lost: Some(RunError::Stopped(stop).to_string()),
-                });
-                failed.lost.extend(lost.map(|why| ("the record of the apply", why)));
-                is_known
-            }
-            (artifacts, None) => artifacts.is_some(),
-            (None, Some(_)) => false,
+        let to_store = self.artifacts.as_ref().zip(record);
+        let mut recorded = match to_store {
+            Some((artifacts, record)) => store_record(artifacts, record, budget).await,
+            None => Recorded { is_known: record.is_none() && self.artifacts.is_some(), lost: None },
         };
         if !self.job.action.destroys() {
             failed.unannotated = self.annotate_applied(annotations, budget).await.err();
         }
         Box::pin(self.store_applied(failed, budget)).await;
-        recorded
+        if let (Some((artifacts, record)), Some(_)) = (to_store, &recorded.lost) {
+            // The datastore may have restarted meanwhile, and nothing else tells other runs of this apply.
+            let again = store_record(artifacts, record, budget).await;
+            recorded = Recorded { is_known: recorded.is_known || again.is_known, lost: again.lost };
+        }
+        failed.lost.extend(recorded.lost.map(|why| ("the record of the apply", why)));
+        recorded.is_known
     }
 
     /// Records which version of the tool has written the state, after a converge its outputs, and after a destroy what is left.
@@ -325,7 +330,7 @@ impl Run<'_> {
             }
         };
         let limited = tokio::time::timeout(ANNOTATION_TIMEOUT, tries);
-        match budget.within(limited).await {
+        match budget.within(HALF, limited).await {
             Ok(Ok(written)) => written,
             Ok(Err(_)) => Err(last
                 .take()
@@ -441,6 +446,18 @@ impl Run<'_> {
             }
         }
     }
+}
+
+async fn store_record(
+    artifacts: &Artifacts,
+    record: &AppliedRecord,
+    budget: &Budget<'_>,
+) -> Recorded {
+    let stored = budget.within(HALF, Box::pin(artifacts.record(record))).await;
+    stored.unwrap_or_else(|stop| Recorded {
+        is_known: false,
+        lost: Some(RunError::Stopped(stop).to_string()),
+    })
 }
 
 /// The short text that Burrito's runner stores for an apply.

@@ -305,7 +305,7 @@ impl Run<'_> {
         match &self.artifacts {
             // The next try may have got its attempt already.
             Some(artifacts) if artifacts.takes_other_files() => {
-                artifacts.put_ledger_of(&changed).await
+                artifacts.put_ledger_in_time(&changed, self.signals).await
             }
             _ => Ok(()),
         }

@@ -10,6 +10,7 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::{SignedDuration, Timestamp};
 use reqwest::StatusCode;
 
+use crate::process::Signals;
 use crate::report::ledger::{Ledger, ReviewedPlan};
 use crate::run::artifacts::{Artifacts, LEDGER, other};
 
@@ -142,6 +143,18 @@ impl Artifacts {
         let (file, upload) = (other(LEDGER), Upload::bytes(ledger.to_json()));
         let run = self.sibling(&run);
         self.client.put_file(&run, ledger.attempt(), &file, &upload, Condition::Replace).await
+    }
+
+    /// The same, after a signal in one try: there is no time for pauses.
+    pub(crate) async fn put_ledger_in_time(
+        &self,
+        ledger: &Ledger,
+        signals: &Signals,
+    ) -> Result<(), ClientError> {
+        match signals.or(self.put_ledger_of(ledger)).await {
+            Ok(stored) => stored,
+            Err(_) => self.try_put_ledger_of(ledger).await,
+        }
     }
 
     /// The same in one try, which says nothing of a failure: another one follows.
