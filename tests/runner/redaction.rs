@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use support::{Ended, Sandbox, Started, TestDatastore, eventually};
+use support::{Ended, Fault, FaultyDatastore, Sandbox, Started, TestDatastore, eventually};
+use url::Url;
 
 use crate::RUNNER;
 use crate::stored_run::StoredRun;
@@ -204,6 +205,29 @@ async fn sensitive_values_are_masked_from_the_moment_when_they_are_known() {
     assert_eq!(applied.code, 0, "{}", applied.stderr);
     assert_masked(&applied, &datastore, &sandbox, &known);
     assert!(sandbox.is_clean());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn plan_that_the_datastore_cannot_serve_as_json_is_masked_all_the_same() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER);
+    sandbox.write("main.tf", SENSITIVE);
+    sandbox.write("terraform.tfvars", "argument = 1\nobject = { keys = [1] }\n");
+    let run = |datastore: &Url, args: &[&str], password: Option<&str>| -> Ended {
+        let mut command = sandbox.command(&[args, &["--name", "x"]].concat());
+        command.env("PLANCHA_DATASTORE_URL", datastore.as_str());
+        command.env("AWS_WEB_IDENTITY_TOKEN_FILE", "terraform.tfvars");
+        command.envs(password.map(|password| ("TF_VAR_password", password)));
+        command.output().unwrap().into()
+    };
+    let planned = run(&datastore.url, &["plan", "--run", "p"], Some("of-the-environment"));
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    let fails = Fault { method: "GET", part: "format=json", status: 403, times: usize::MAX };
+    let failing = FaultyDatastore::before(&datastore.url, vec![fails]).await;
+    let applied = run(&failing.url, &["apply", "--run", "a", "--plan", "p"], None);
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+    assert!(applied.stdout.contains("secrets: *** "), "{}", applied.stdout);
+    assert!(!applied.stdout.contains("of-the-environment"), "{}", applied.stdout);
 }
 
 #[test]

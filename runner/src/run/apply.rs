@@ -46,6 +46,8 @@ struct PlanToApply {
     plan: Option<PlanReport>,
     /// The value for the annotation `apply-sum`, in base64.
     sum: Option<String>,
+    /// Whether what it marks as sensitive could not be read.
+    is_unread: bool,
 }
 
 /// What a try works with, or why that is not known, and the earlier ledgers, unless they do not matter.
@@ -98,7 +100,8 @@ impl Run<'_> {
         let fetched = fetch(job, from, choice.as_ref(), artifacts.as_ref(), scratch, environment);
         // Init waits for the plan: it must not run for one that is refused.
         let (fetched, code) = tokio::join!(signals.or(fetched), self.check_out(choice.as_ref()));
-        let (PlanToApply { plan, sum }, earlier) = fetched.map_err(RunError::Stopped)??;
+        let (PlanToApply { plan, sum, is_unread }, earlier) =
+            fetched.map_err(RunError::Stopped)??;
         if let Some(plan) = &plan {
             let sha256 = plan.sha256;
             let of_plan = earlier.or_else(|| self.unsent_record(Some(sha256)));
@@ -136,9 +139,8 @@ impl Run<'_> {
             self.compare_order(&record)?;
             return Box::pin(self.record_earlier_apply(from, record)).await;
         }
-        self.check_planned_state(choice.as_ref().map(|choice| &choice.basis))?;
         let compared = self.compare_last(choice.as_ref(), &prepared, surroundings).await?;
-        Box::pin(self.apply(&mut prepared, (sum, compared), &locks)).await
+        Box::pin(self.apply(&mut prepared, (sum, is_unread, compared), &locks)).await
     }
 
     /// Compares the state, and reads earlier ledgers beside that. What a try works with is unknown if the code is not that of the
@@ -149,6 +151,7 @@ impl Run<'_> {
         prepared: &Prepared,
         surroundings: Result<Surroundings, String>,
     ) -> Result<Compared, RunError> {
+        self.check_planned_state(choice.map(|choice| &choice.basis))?;
         let ledgers = Box::pin(self.earlier_ledgers());
         let Some(choice) = choice else { return Ok((surroundings, ledgers.await)) };
         let compared = Box::pin(self.compare_state(choice, prepared));
@@ -237,7 +240,7 @@ impl Run<'_> {
     async fn apply(
         &mut self,
         prepared: &mut Prepared,
-        (sum, (surroundings, ledgers)): (Option<String>, Compared),
+        (sum, is_unread, (surroundings, ledgers)): (Option<String>, bool, Compared),
         locks: &[RunLock],
     ) -> Result<(), RunError> {
         self.check_read_lineage(prepared).await?;
@@ -255,6 +258,9 @@ impl Run<'_> {
         let places = Places::new(&prepared.workspace, &downloads);
         let places = places.map_err(RunError::UnreadableDirectory)?;
         let layer = unsent::layer_id(&self.job.run);
+        if is_unread {
+            self.redact_marks(prepared).await?;
+        }
         self.before_apply(prepared).await?;
         self.record_needs().await?;
         self.use_approval().await?;
@@ -335,11 +341,12 @@ async fn fetch(
             (Some(plan), Some(artifacts)) => artifacts.applied_record_of(plan.sha256).await?,
             _ => None,
         };
-        Ok((fetched, earlier))
+        Ok::<_, RunError>((fetched, earlier))
     };
     let secrets = secrets::redact_stored_plan(&environment.redaction, artifacts, stored, &to);
-    let (plan, ()) = tokio::join!(plan, secrets);
-    plan
+    let (plan, is_read) = tokio::join!(plan, secrets);
+    let (plan, earlier) = plan?;
+    Ok((PlanToApply { is_unread: !is_read, ..plan }, earlier))
 }
 
 /// Downloads and verifies the plan before the tool applies anything.
@@ -356,7 +363,8 @@ async fn plan_to_apply(
         Some(plan) => Some(plan.sha256.to_base64()),
         None => stored_plan::ordered_plan_sum(from, artifacts, &file).await?,
     };
-    Ok(PlanToApply { plan, sum: sum.or_else(|| annotated_sum(job)) })
+    let sum = sum.or_else(|| annotated_sum(job));
+    Ok(PlanToApply { plan, sum, is_unread: false })
 }
 
 /// The layer's annotation `plan-sum`.

@@ -271,7 +271,10 @@ impl Run<'_> {
     }
 
     /// The reviewed plan as JSON.
-    pub(super) async fn reviewed_json(&mut self, prepared: &Prepared) -> Result<PathBuf, RunError> {
+    pub(in crate::run) async fn reviewed_json(
+        &mut self,
+        prepared: &Prepared,
+    ) -> Result<PathBuf, RunError> {
         let reviewed = self.scratch.join(REVIEWED);
         if !reviewed.exists() {
             let plan = self.scratch.join(PLAN_FILE);

@@ -10,6 +10,7 @@ use fs_err as fs;
 use crate::process::redact::Redaction;
 use crate::run::Run;
 use crate::run::artifacts::{Artifacts, StoredPlan};
+use crate::run::error::RunError;
 use crate::run::prepare::Prepared;
 use crate::tool::sensitive::{self, Sources};
 
@@ -35,6 +36,16 @@ impl Run<'_> {
         redact_plan(&self.environment.redaction, json).await;
     }
 
+    /// Masks what the stored plan marks as sensitive, before the tool applies it, if the datastore could not be asked for that.
+    pub(in crate::run) async fn redact_marks(
+        &mut self,
+        prepared: &Prepared,
+    ) -> Result<(), RunError> {
+        let json = self.reviewed_json(prepared).await?;
+        self.redact_plan(&json).await;
+        Ok(())
+    }
+
     /// Masks the secrets in the log that only became known while it was written.
     pub(in crate::run) async fn mask_log(&self) {
         let log = self.log.clone();
@@ -46,23 +57,31 @@ impl Run<'_> {
 }
 
 /// Masks what the plan to apply marks as sensitive: its variables are not given again. It is downloaded to a private file.
+/// Returns false if the datastore could not be asked.
 pub(in crate::run) async fn redact_stored_plan(
     redaction: &Redaction,
     artifacts: Option<&Artifacts>,
     plan: Option<&StoredPlan>,
     to: &Path,
-) {
-    let (Some(artifacts), Some(plan)) = (artifacts, plan) else { return };
+) -> bool {
+    let (Some(artifacts), Some(plan)) = (artifacts, plan) else { return true };
     let fetch = artifacts.fetch_rendering(plan, PlanFormat::Json, to);
-    match tokio::time::timeout(LIMIT, fetch).await {
-        Ok(Ok(Some(_))) => redact_plan(redaction, to).await,
-        Ok(Ok(None)) => {}
-        Ok(Err(error)) => unmasked(&error),
-        Err(_) => unmasked(&format!("its download takes longer than {} s", LIMIT.as_secs())),
-    }
+    let is_read = match tokio::time::timeout(LIMIT, fetch).await {
+        Ok(Ok(Some(_))) => {
+            redact_plan(redaction, to).await;
+            true
+        }
+        Ok(Ok(None)) => true,
+        Ok(Err(error)) => {
+            tracing::debug!("the plan as JSON is not read from the datastore: {error}");
+            false
+        }
+        Err(_) => false,
+    };
     if let Err(error) = fs::remove_file(to) {
         tracing::debug!("{error}");
     }
+    is_read
 }
 
 async fn redact_plan(redaction: &Redaction, json: &Path) {
@@ -73,10 +92,6 @@ async fn redact_plan(redaction: &Redaction, json: &Path) {
         Ok::<_, std::io::Error>(())
     });
     if let Err(error) = read.await.map_err(std::io::Error::other).flatten() {
-        unmasked(&error);
+        tracing::warn!("values that are sensitive only in the plan are not masked: {error}");
     }
-}
-
-fn unmasked(reason: &impl std::fmt::Display) {
-    tracing::warn!("values that are sensitive only in the plan are not masked: {reason}");
 }
