@@ -98,6 +98,19 @@ async fn run_that_forgets_the_state_in_the_datastore_is_refused() {
     assert_eq!(new.code, 0, "{}", new.stderr);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn run_is_refused_if_the_datastore_does_not_say_whether_it_has_a_state() {
+    let datastore = TestDatastore::memory().await;
+    let fails = Fault { method: "GET", part: "/api/states?", status: 500, times: 100 };
+    let faulty = FaultyDatastore::before(&datastore.url, vec![fails]).await;
+    let machine = Origin::new().machine();
+    let mut command = machine.command(&["apply", "--no-plan", "--name", "vpc"]);
+    command.current_dir(module(&machine)).env("PLANCHA_DATASTORE_URL", faulty.url.as_str());
+    let refused = support::Ended::from(command.output().unwrap());
+    assert_eq!(refused.code, 10, "{}", refused.stderr);
+    assert!(!module(&machine).join("terraform.tfstate").exists());
+}
+
 /// A proxy answers for the datastore when the tool reads the state.
 #[tokio::test(flavor = "multi_thread")]
 async fn other_state_than_that_of_the_datastore_is_never_planned() {

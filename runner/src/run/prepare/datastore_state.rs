@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use datastore_api::state::{DEFAULT_WORKSPACE, StateHead};
 use datastore_api::{Client, chain};
 use fs_err as fs;
+use reqwest::StatusCode;
 use serde_json::Value;
 
 use crate::basis::plan_file;
@@ -226,10 +227,13 @@ impl Run<'_> {
         let head = match self.signals.or(datastore.states(&key, None, 1, None)).await {
             Ok(Ok(states)) => states.head,
             // It cannot keep states, or the caller may not read them.
-            Ok(Err(error)) => {
+            Ok(Err(error))
+                if error.lacks_route() || error.status() == Some(StatusCode::FORBIDDEN) =>
+            {
                 tracing::debug!("whether the datastore has a state of {key}: {}", chain(&error));
                 return Ok(());
             }
+            Ok(Err(error)) => return Err(error.into()),
             Err(stop) => return Err(RunError::Stopped(stop)),
         };
         let Some(version) = head.version else { return Ok(()) };
