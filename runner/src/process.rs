@@ -80,7 +80,8 @@ const UNREAD: Duration = Duration::from_secs(2);
 const UNREAD_AFTER_STOP: Duration = Duration::from_millis(500);
 
 /// A program to run.
-#[derive(Clone, Debug)]
+// Without `Debug`: variables may be secrets.
+#[derive(Clone)]
 pub(crate) struct Program {
     /// Its file.
     pub(crate) path: PathBuf,

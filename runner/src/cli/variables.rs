@@ -1,11 +1,12 @@
 //! Values of the tool's variables. The tool takes the last of several values, so their order matters.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 
 /// One argument with values of variables.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum Variable {
     /// `--var NAME=VALUE`
     Value(String),
@@ -18,6 +19,19 @@ impl Variable {
     pub(crate) fn sets(&self, variable: &str) -> bool {
         let Self::Value(text) = self else { return false };
         text.split_once('=').is_some_and(|(name, _)| name.trim() == variable)
+    }
+}
+
+/// Without the value, which may be a secret.
+impl fmt::Debug for Variable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Value(text) => {
+                let name = text.split_once('=').map_or("", |(name, _)| name.trim());
+                write!(f, "Value({name}=..)")
+            }
+            Self::File(path) => f.debug_tuple("File").field(path).finish(),
+        }
     }
 }
 
@@ -71,5 +85,20 @@ impl FromArgMatches for VariableArgs {
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
         *self = Self::from_arg_matches(matches)?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn value_is_not_in_the_debug_form() {
+        let variables = VariableArgs(vec![
+            Variable::Value("password=hunter2".to_owned()),
+            Variable::File("x.tfvars".into()),
+        ]);
+        let shown = format!("{variables:?}");
+        assert_eq!(shown, "VariableArgs([Value(password=..), File(\"x.tfvars\")])");
     }
 }

@@ -14,7 +14,8 @@ use crate::tool::cli_args::uses_json;
 use crate::version::{ToolName, Version};
 
 /// An installed tool in the directory where it works.
-#[derive(Clone, Copy, Debug)]
+// Without `Debug`: variables may be secrets.
+#[derive(Clone, Copy)]
 pub(crate) struct Tool<'a> {
     /// The tool that plans and applies.
     pub(crate) installed: &'a Installed,
