@@ -225,6 +225,28 @@ async fn verify_repairs_digest_copies_and_lists_corrupted_objects() {
 }
 
 #[tokio::test]
+async fn backup_that_keeps_times_and_attributes_loses_no_digest() {
+    let datastore = TestDatastore::temporary().await;
+    let sizes = [5, 100_000, 3 << 20];
+    for (attempt, size) in (0..).zip(sizes) {
+        stored(&datastore, &plan(attempt), noise(size, 1)).await;
+    }
+    let copy = tempfile::TempDir::new().unwrap();
+    let (from, root) = (datastore.root().join("."), copy.path());
+    let copied = std::process::Command::new("cp").arg("-a").arg(from).arg(root).status().unwrap();
+    assert!(copied.success());
+    crate::storage::modified_objects::rot_file(&root.join(FILE.replace("/0/", "/2/")), 7, 0);
+    for (attempt, size) in [(0, 5), (1, 100_000)] {
+        let output = output(root, &["cat", &FILE.replace("/0/", &format!("/{attempt}/"))]);
+        assert!(output.stdout == noise(size, 1) && output.stderr.is_empty(), "{size}: {output:?}");
+    }
+    let (code, shown, _) = run(root, &["verify"]);
+    assert_eq!(code, 9, "{shown}");
+    let total = "0 unverified, 1 changed, 0 missing, 0 unread";
+    assert!(shown.contains("3 objects: ") && shown.contains(total), "{shown}");
+}
+
+#[tokio::test]
 async fn verify_lists_objects_of_a_directory_that_are_gone() {
     let datastore = TestDatastore::temporary().await;
     for attempt in 0..5 {
