@@ -161,14 +161,16 @@ impl Environment {
         secrets::add_secrets(&self.redaction, named);
     }
 
-    /// The variables that add one setting of git to those of the user.
-    pub fn git_config(&self, key: String, value: String) -> [(String, OsString); 3] {
-        let n = self.git_config_count;
-        [
-            ("GIT_CONFIG_COUNT".to_owned(), (n + 1).to_string().into()),
-            (format!("GIT_CONFIG_KEY_{n}"), key.into()),
-            (format!("GIT_CONFIG_VALUE_{n}"), value.into()),
-        ]
+    /// The variables that add settings of git to those of the user.
+    pub fn git_config(&self, settings: &[(&str, &str)]) -> Vec<(String, OsString)> {
+        let first = self.git_config_count;
+        let count = first + settings.len();
+        let mut variables = vec![("GIT_CONFIG_COUNT".to_owned(), count.to_string().into())];
+        for (n, (key, value)) in (first..).zip(settings) {
+            variables.push((format!("GIT_CONFIG_KEY_{n}"), key.into()));
+            variables.push((format!("GIT_CONFIG_VALUE_{n}"), value.into()));
+        }
+        variables
     }
 }
 

@@ -50,6 +50,14 @@ fn answer(stream: TcpStream, root: PathBuf) -> std::io::Result<()> {
     let mut body = vec![0; header("content-length").parse().unwrap_or_default()];
     reader.read_exact(&mut body)?;
     let mut stream = stream;
+    // `/redirect/PORT/PATH` leads to another server.
+    if let Some((port, path)) =
+        path.strip_prefix("/redirect/").and_then(|target| target.split_once('/'))
+    {
+        let to = format!("http://127.0.0.1:{port}/{path}?{query}");
+        let head = format!("HTTP/1.1 302 Found\r\nLocation: {to}\r\nContent-Length: 0\r\n");
+        return stream.write_all(format!("{head}Connection: close\r\n\r\n").as_bytes());
+    }
     let expected = format!("Basic {}", BASE64_STANDARD.encode(format!("{USER}:{PASSWORD}")));
     if header("authorization") != expected {
         return stream.write_all(

@@ -2,6 +2,7 @@
 
 #![expect(clippy::disallowed_types, reason = "tests make repositories with git itself")]
 
+use std::net::SocketAddr;
 use std::process::Command;
 
 use support::{Ended, Sandbox, TlsFront, executable, on_path};
@@ -39,6 +40,20 @@ fn plan(sandbox: &Sandbox, url: &str, variables: &[(&str, &str)], args: &[&str])
     let ended = command.envs(variables.iter().copied()).output().unwrap().into();
     assert_private(sandbox, &ended);
     ended
+}
+
+/// A repository that was renamed redirects to its own server.
+#[test]
+fn redirect_to_another_server_does_not_get_the_credentials() {
+    let (sandbox, Repository { dir, .. }) = sandbox();
+    let [own, other] = [(); 2].map(|()| serve(dir.parent().unwrap()));
+    let url = |to: SocketAddr| {
+        format!("http://{USER}:{PASSWORD}@{own}/redirect/{}/repository/.git", to.port())
+    };
+    let ended = plan(&sandbox, &url(own), &[], &[]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let ended = plan(&sandbox, &url(other), &[], &[]);
+    assert_eq!(ended.code, 5, "{}", ended.stderr);
 }
 
 #[tokio::test(flavor = "multi_thread")]

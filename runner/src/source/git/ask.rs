@@ -18,7 +18,7 @@ impl GitSource {
     /// Asks the repository for its HEAD, with the credentials of the URL; the error is git's reason.
     pub(crate) async fn ask(&self, environment: &Environment) -> Result<Vec<u8>, String> {
         let args = ["ls-remote", "--quiet", "--", self.url(), "HEAD"];
-        ask_with(Path::new("."), &args, self.credentials(environment)).await
+        ask_with(Path::new("."), &args, self.git_credentials(environment)).await
     }
 }
 

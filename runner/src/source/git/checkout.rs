@@ -91,7 +91,7 @@ impl GitSource {
         ]
         .map(|(name, value)| (name.to_owned(), OsString::from(value)))
         .to_vec();
-        env.extend(self.credentials(context.environment));
+        env.extend(self.git_credentials(context.environment));
         env
     }
 }
@@ -106,7 +106,7 @@ pub(in crate::source) async fn prepare(
     dir: &Path,
     context: CheckoutContext<'_>,
 ) -> Result<(), CheckoutError> {
-    let source = GitSource { url: String::new(), authorization: None, revision: None };
+    let source = GitSource { url: String::new(), credentials: None, revision: None };
     Git::new(&source, dir, context, "init.log").await?.init().await
 }
 
@@ -120,7 +120,7 @@ pub(in crate::source) async fn unbundle<'a>(
     context: CheckoutContext<'_>,
 ) -> Result<&'a str, CheckoutError> {
     let (url, last) = (bundle.display().to_string(), revisions.last().copied().unwrap_or_default());
-    let source = GitSource { url, authorization: None, revision: Some(last.to_owned()) };
+    let source = GitSource { url, credentials: None, revision: Some(last.to_owned()) };
     let git = Git::new(&source, dir, context, "git.log").await?;
     let refs = "+refs/*:refs/bundle/*";
     git.run(&["fetch", "--quiet", "--no-auto-gc", "--", &source.url, refs]).await?;

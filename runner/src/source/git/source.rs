@@ -4,8 +4,6 @@ use std::ffi::OsString;
 use std::io::Read as _;
 use std::path::Path;
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use fs_err as fs;
 use percent_encoding::percent_decode_str;
 use secrecy::{ExposeSecret as _, SecretString};
@@ -22,11 +20,23 @@ const BUNDLES: [&[u8]; 2] = [b"# v2 git bundle\n", b"# v3 git bundle\n"];
 pub(crate) struct GitSource {
     /// The URL for git, without credentials, or the path of a bundle.
     pub(super) url: String,
-    /// The credentials that the URL held, as the value of `Authorization`, for this origin only.
-    pub(super) authorization: Option<(String, SecretString)>,
+    /// The credentials that the URL held.
+    pub(super) credentials: Option<Credentials>,
     /// A branch, tag or commit; the remote's HEAD where none is named.
     pub(super) revision: Option<String>,
 }
+
+/// A user and a password, for one origin only.
+#[derive(Clone, Debug)]
+pub(super) struct Credentials {
+    origin: String,
+    user: String,
+    password: SecretString,
+}
+
+/// The variables of the helper that gives git the credentials.
+const USER: &str = "PLANCHA_GIT_USER";
+const PASSWORD: &str = "PLANCHA_GIT_PASSWORD";
 
 impl GitSource {
     /// `None` if the text is no git URL.
@@ -41,7 +51,7 @@ impl GitSource {
         } else if text.contains("://") {
             from_url(text)?
         } else if is_scp_like(text) {
-            Self { url: text.to_owned(), authorization: None, revision: None }
+            Self { url: text.to_owned(), credentials: None, revision: None }
         } else {
             return Ok(None);
         };
@@ -61,7 +71,7 @@ impl GitSource {
         // Git works in another directory.
         let file = std::path::absolute(file).map_err(|error| error.to_string())?;
         let url = file.display().to_string();
-        Self { url, authorization: None, revision: None }.with_revision(revision).map(Some)
+        Self { url, credentials: None, revision: None }.with_revision(revision).map(Some)
     }
 
     fn with_revision(self, revision: Option<&str>) -> Result<Self, String> {
@@ -75,11 +85,21 @@ impl GitSource {
     }
 
     /// The variables that give git the credentials: only this user and root can read them. They are never in argv or a
-    /// file.
-    pub(super) fn credentials(&self, environment: &Environment) -> Vec<(String, OsString)> {
-        let Some((origin, value)) = &self.authorization else { return Vec::new() };
-        let header = format!("Authorization: {}", value.expose_secret());
-        environment.git_config(format!("http.{origin}.extraHeader"), header).to_vec()
+    /// file. Git asks the helper anew for each origin, so that a redirect to another one does not get them, as it would get an
+    /// `http.extraHeader`.
+    pub(super) fn git_credentials(&self, environment: &Environment) -> Vec<(String, OsString)> {
+        let Some(Credentials { origin, user, password }) = &self.credentials else {
+            return Vec::new();
+        };
+        let key = format!("credential.{origin}.helper");
+        let helper = format!(
+            "!f() {{ test \"$1\" != get || printf 'username=%s\\npassword=%s\\n' \"${USER}\" \"${PASSWORD}\"; }}; f"
+        );
+        // The empty value turns off the user's helpers, which would be asked first and told the password.
+        let mut variables = environment.git_config(&[(&key, ""), (&key, &helper)]);
+        variables.push((USER.to_owned(), user.into()));
+        variables.push((PASSWORD.to_owned(), password.expose_secret().into()));
+        variables
     }
 
     /// The URL for git, without credentials.
@@ -130,20 +150,26 @@ fn from_url(text: &str) -> Result<GitSource, String> {
              next: write it into the URL as https://user:password@host/path, or use a credential helper of git"
         ));
     }
-    let mut authorization = None;
+    let mut credentials = None;
     if matches!(url.scheme(), "https" | "http") && !url.username().is_empty() {
         let plain = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
-        let pair = format!("{}:{}", plain(url.username()), plain(url.password().unwrap_or("")));
-        let value = SecretString::from(format!("Basic {}", BASE64_STANDARD.encode(pair)));
-        let origin = format!("{}/", url.origin().ascii_serialization());
-        authorization = Some((origin, value));
+        let (user, password) = (plain(url.username()), plain(url.password().unwrap_or_default()));
+        // Git reads them line by line.
+        if user.contains(char::is_control) || password.contains(char::is_control) {
+            return Err(
+                "the user or the password in the source's URL contains a control character"
+                    .to_owned(),
+            );
+        }
+        let origin = url.origin().ascii_serialization();
+        credentials = Some(Credentials { origin, user, password: password.into() });
         url.set_username("")
             .and_then(|()| url.set_password(None))
             .map_err(|()| "the source has no host")?;
     } else if url.password().is_some() {
         return Err(format!("a {} URL cannot contain a password", url.scheme()));
     }
-    Ok(GitSource { url: url.into(), authorization, revision: None })
+    Ok(GitSource { url: url.into(), credentials, revision: None })
 }
 
 /// Whether a text may be a git URL with a typing error, such as `https:/user:password@host`, and is no file or directory.
@@ -183,12 +209,14 @@ mod tests {
     fn credentials_leave_the_url_and_show_nowhere() {
         let source = parsed("https://user:p%40ss+w@git.example.com:8443/infra.git");
         assert_eq!(source.url, "https://git.example.com:8443/infra.git");
-        let (origin, value) = source.authorization.clone().unwrap();
-        assert_eq!(origin, "https://git.example.com:8443/");
-        let expected = BASE64_STANDARD.encode("user:p@ss+w");
-        assert_eq!(value.expose_secret(), format!("Basic {expected}"));
+        let known = source.credentials.as_ref().unwrap();
+        assert_eq!(
+            (&*known.origin, &*known.user, known.password.expose_secret()),
+            ("https://git.example.com:8443", "user", "p@ss+w")
+        );
         let shown = format!("{source:?}");
-        assert!(!shown.contains(&expected) && !shown.contains("p%40ss"), "{shown}");
+        assert!(!shown.contains("p@ss") && !shown.contains("p%40ss"), "{shown}");
+        assert!(GitSource::parse("https://user:p%0Ahost=evil@host/x", None).is_err());
         assert!(GitSource::parse("ssh://git:pw@host/x", None).is_err());
     }
 
