@@ -76,6 +76,7 @@ mod state {
     mod history;
     mod kills;
     mod leases;
+    mod lock_info;
     pub(crate) mod program;
     mod races;
     mod tenants;

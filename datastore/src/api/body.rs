@@ -22,6 +22,10 @@ impl SmallBody {
         self.0.is_empty()
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// Parses it. The error does not quote it.
     pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Cause> {
         serde_json::from_slice(&self.0).map_err(|error| {

@@ -2,13 +2,13 @@
 
 use reqwest::header::DATE;
 use reqwest::{Method, StatusCode};
-use serde_json::Value;
 
 use super::call::Call;
 use super::error::ClientError;
 use super::http::Client;
 use super::sender::Sender;
 use super::silence::Progress;
+use crate::json::Plain;
 
 /// What a datastore says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl Client {
             Ok(document) => document.bytes().await.unwrap_or_default(),
             Err(_) => return Ok(Health { version: None, date }),
         };
-        let document = serde_json::from_slice::<Value>(&document).unwrap_or_default();
+        let Plain(document) = serde_json::from_slice(&document).unwrap_or_default();
         let version = document["info"]["version"].as_str().map(str::to_owned);
         Ok(Health { version, date })
     }

@@ -17,6 +17,7 @@ use tokio_util::io::ReaderStream;
 use super::error::{ClientError, transport};
 use super::silence::{Progress, Silence};
 use crate::digest::{Hasher, Sha256};
+use crate::json::Plain;
 
 /// Bytes are read from files in pieces of this size.
 const PIECE: usize = 256 << 10;
@@ -239,8 +240,8 @@ pub(super) async fn error_message(mut response: Response) -> String {
     {
         body.extend_from_slice(&piece);
     }
-    let json = serde_json::from_slice::<serde_json::Value>(&body).ok();
-    let message = json.and_then(|json| {
+    let json = serde_json::from_slice::<Plain>(&body).ok();
+    let message = json.and_then(|Plain(json)| {
         ["detail", "message", "error"]
             .iter()
             .find_map(|key| json.get(key)?.as_str().map(str::to_owned))

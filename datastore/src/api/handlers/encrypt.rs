@@ -13,6 +13,7 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
+use datastore_api::json::Plain;
 use datastore_api::{Sha256, chain};
 use futures::{StreamExt as _, TryStreamExt as _};
 use secrecy::{ExposeSecret as _, SecretString};
@@ -181,9 +182,9 @@ impl EncryptBody {
     async fn read(body: Body) -> Result<SecretString, &'static str> {
         const INVALID: &str = "Invalid JSON format";
         let bytes = to_bytes(body, MAX_BODY).await.map_err(|_| "Failed to read request body")?;
-        let fields = match serde_json::from_slice::<Value>(&bytes) {
-            Ok(Value::Object(fields)) => fields,
-            Ok(Value::Null) => return Err("encryptionKey is required"),
+        let fields = match serde_json::from_slice::<Plain>(&bytes) {
+            Ok(Plain(Value::Object(fields))) => fields,
+            Ok(Plain(Value::Null)) => return Err("encryptionKey is required"),
             Ok(_) | Err(_) => return Err(INVALID),
         };
         // As Go parses it: names are case-insensitive, and null means absent.

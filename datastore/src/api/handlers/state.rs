@@ -8,6 +8,7 @@ use axum::http::{HeaderName, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use datastore_api::json::Plain;
 use datastore_api::state::{DEFAULT_WORKSPACE, LayerTool, StateVersion};
 use datastore_api::{Name, StateKey, VersionId};
 use serde_json::Value;
@@ -26,6 +27,10 @@ use crate::store::{Announced, Claims, Key, Origin, StateError, Store, StoreError
 const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
 /// The longest ID of a lock; those of terraform and tofu are UUIDs.
 const MAX_LOCK_ID: usize = 256;
+/// The most bytes of the information about a lock; terraform's and tofu's has less than 2 KiB.
+const MAX_LOCK_INFO: usize = 8 << 10;
+/// The most levels of it; theirs has one.
+const MAX_LOCK_LEVELS: usize = 16;
 /// The longest text of a parameter that only describes a write.
 const MAX_TEXT: usize = 1024;
 
@@ -114,7 +119,7 @@ pub(crate) async fn lock(
 ) -> Result<Response, ApiError> {
     let claims = claims_of(&context, claims);
     let locked = async {
-        let info = body.json::<Value>()?;
+        let info = lock_info(&body)?;
         let id = lock_id(&info)?;
         store.lock_state(&key, id, &info, &claims).await?;
         Ok::<_, Cause>(StatusCode::OK.into_response())
@@ -139,12 +144,29 @@ pub(crate) async fn unlock(
             }
             store.force_unlock_state(&key).await?;
         } else {
-            let info = body.json::<Value>()?;
+            // Earlier versions have stored larger ones.
+            let Plain(info) = body.json()?;
             store.unlock_state(&key, lock_id(&info)?, Some(&claims)).await?;
         }
         Ok(StatusCode::OK.into_response())
     };
     unlocked.await.map_err(Route::UnlockState.error())
+}
+
+/// The information about a lock, which is stored in the control object of the layer.
+fn lock_info(body: &SmallBody) -> Result<Value, Cause> {
+    let refused = |reason: &str| Err(Cause::Body(format!("the information of a lock {reason}")));
+    if body.len() > MAX_LOCK_INFO {
+        return refused("has more than 8 KiB");
+    }
+    let info = body.json::<Plain>()?;
+    if info.levels() > MAX_LOCK_LEVELS {
+        return refused("has more than 16 levels");
+    }
+    if info.has_raw_name() {
+        return refused("has a name that is reserved for raw values");
+    }
+    Ok(info.0)
 }
 
 fn lock_id(info: &Value) -> Result<&str, Cause> {

@@ -1,11 +1,11 @@
 //! The keys with which an issuer signs.
 
+use datastore_api::json::Plain;
 use jsonwebtoken::jwk::{
     AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm, KeyOperations, PublicKeyUse,
 };
 use jsonwebtoken::{Algorithm, DecodingKey};
 use serde::Deserialize;
-use serde_json::Value;
 
 /// How many keys of an issuer are used.
 const MAX_KEYS: usize = 64;
@@ -13,7 +13,7 @@ const MAX_KEYS: usize = 64;
 /// A set of keys (RFC 7517), not checked yet: one that we do not understand must not hide the others.
 #[derive(Deserialize)]
 pub(super) struct KeySet {
-    keys: Vec<Value>,
+    keys: Vec<Plain>,
 }
 
 /// The usable keys of an issuer.
@@ -50,7 +50,7 @@ impl From<KeySet> for Keys {
 }
 
 /// A key for signatures of one of the algorithms that we accept; RS256 needs 2,048 bits, which is checked with each signature.
-fn usable(jwk: Value) -> Option<Key> {
+fn usable(Plain(jwk): Plain) -> Option<Key> {
     let jwk = serde_json::from_value::<Jwk>(jwk).ok()?;
     let (algorithm, name) = match &jwk.algorithm {
         AlgorithmParameters::RSA(_) => (Algorithm::RS256, KeyAlgorithm::RS256),
@@ -75,7 +75,7 @@ fn usable(jwk: Value) -> Option<Key> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 

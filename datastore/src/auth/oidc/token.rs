@@ -1,7 +1,9 @@
 //! Verifies ID tokens.
 
+use datastore_api::json::PlainObject;
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, Header, Validation, decode, decode_header};
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::auth::claims::Claims;
@@ -53,8 +55,13 @@ impl From<Unreachable> for TokenError {
 
 /// The issuer that a token names, not verified.
 pub(super) fn unverified_issuer(token: &str) -> Option<String> {
-    let claims = jsonwebtoken::dangerous::insecure_decode_claims::<Claims>(token).ok()?;
-    claims.get("iss")?.as_str().map(str::to_owned)
+    // Anybody may send one, so nothing else of it is kept.
+    #[derive(Deserialize)]
+    struct Named {
+        iss: String,
+    }
+    let named = jsonwebtoken::dangerous::insecure_decode_claims::<Named>(token);
+    named.ok().map(|named| named.iss)
 }
 
 /// The identity of a token, if its issuer has signed it for us and it is valid now.
@@ -71,8 +78,8 @@ pub(super) async fn verify(
     validation.set_issuer(&[provider.issuer().as_str()]);
     validation.set_audience(&[expected.audience()]);
     validation.set_required_spec_claims(&["iss", "sub", "aud", "exp"]);
-    let claims =
-        decode::<Claims>(token, &key, &validation).map_err(|error| refusal(&error))?.claims;
+    let decoded = decode::<PlainObject>(token, &key, &validation);
+    let PlainObject(claims) = decoded.map_err(|error| refusal(&error))?.claims;
     check(&claims, provider.issuer().as_str(), expected).map_err(TokenError::Claims)?;
     let subject = subject(&claims).ok_or(TokenError::Claims("its `sub` is invalid"))?.to_owned();
     let expires =
@@ -165,6 +172,43 @@ impl Expected<'_> {
         match self {
             Self::Audience(audience) => audience,
             Self::Client { id, .. } => id,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::Engine as _;
+    use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+
+    use super::*;
+
+    /// A token whose claim `x` has these levels of texts within texts, each of which `serde_json` would parse as a raw value.
+    fn of_nested_texts(levels: usize) -> String {
+        let mut value = "1".to_owned();
+        for _ in 0..levels {
+            let text = value.replace('\\', "\\u005c").replace('"', "\\u0022");
+            let (opened, closed) = ("[".repeat(90), "]".repeat(90));
+            value = format!("{opened}{{\"$serde_json::private::RawValue\":\"{text}\"}}{closed}");
+        }
+        let claims = format!("{{\"x\":{value},\"iss\":\"https://issuer\"}}");
+        format!("e30.{}.c2ln", BASE64_URL_SAFE_NO_PAD.encode(claims))
+    }
+
+    #[test]
+    fn the_issuer_is_found_on_a_small_stack_whatever_else_a_token_has() {
+        let token = of_nested_texts(20);
+        assert!(token.len() < 16 << 10);
+        let thread = std::thread::Builder::new().stack_size(256 << 10);
+        let issuer = thread.spawn(move || unverified_issuer(&token)).unwrap().join().unwrap();
+        assert_eq!(issuer.as_deref(), Some("https://issuer"));
+    }
+
+    #[test]
+    fn an_issuer_that_is_no_text_is_none() {
+        for claims in ["{}", "[]", "{\"iss\":1}", "{\"iss\":null}", "x"] {
+            let token = format!("e30.{}.c2ln", BASE64_URL_SAFE_NO_PAD.encode(claims));
+            assert_eq!(unverified_issuer(&token), None, "{claims}");
         }
     }
 }
