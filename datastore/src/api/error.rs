@@ -321,7 +321,8 @@ fn state_status(error: &StateError) -> StatusCode {
         | StateError::NotDeleted
         | StateError::TooManyWorkspaces(_) => StatusCode::CONFLICT,
         StateError::NoState(_) => StatusCode::NOT_FOUND,
-        StateError::Document(_) => StatusCode::BAD_REQUEST,
+        StateError::Document(_) | StateError::UnreadableControl(_) => StatusCode::BAD_REQUEST,
+        StateError::LargeControl(_) => StatusCode::PAYLOAD_TOO_LARGE,
         StateError::NotConditional => StatusCode::NOT_IMPLEMENTED,
         StateError::Elsewhere(_)
         | StateError::LockFileLost

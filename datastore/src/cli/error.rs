@@ -194,8 +194,8 @@ fn state_code(error: &StateError) -> u8 {
         | StateError::Contention
         | StateError::NoMemory { .. }
         | StateError::Store(_) => 10,
-        StateError::Document(_) => 64,
-        StateError::TooManyWorkspaces(_) => 1,
+        StateError::Document(_) | StateError::UnreadableControl(_) => 64,
+        StateError::TooManyWorkspaces(_) | StateError::LargeControl(_) => 1,
     }
 }
 

@@ -37,6 +37,17 @@ async fn no_changed_byte_of_a_control_object_hides_a_state_or_a_lock() {
     assert_eq!(unlock(&datastore, STATE, "one").await.status, 200);
 }
 
+#[tokio::test]
+async fn a_control_object_that_is_too_large_is_not_read() {
+    let datastore = TestDatastore::temporary().await;
+    assert_eq!(post(&datastore, STATE, &document("l", 1, "a")).await, 200);
+    let control = std::fs::File::options().write(true).open(datastore.root().join(CONTROL));
+    control.unwrap().set_len(1 << 40).unwrap();
+    let refused = of(&datastore, "GET", STATE, "").await;
+    assert_eq!(refused.status, 500, "{refused:?}");
+    assert!(refused.text().contains("has more than 8 MiB"), "{refused:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_layer_with_anything_but_a_control_object_has_lost_it() {
     let snapshot = "states?namespace=team-a&layer=network";

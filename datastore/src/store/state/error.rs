@@ -107,6 +107,17 @@ pub enum StateError {
     /// The layer has too many workspaces.
     #[error("the layer has {0} workspaces, the most that one layer can have")]
     TooManyWorkspaces(usize),
+    /// The control object of the layer would have so many bytes, more than are read again.
+    #[error(
+        "the locks and states of the layer would need {0} bytes in its control object, which has at most 8 MiB: nothing was \
+         changed. Use another layer for further workspaces"
+    )]
+    LargeControl(usize),
+    /// The control object of the layer could not be read again. The text says why.
+    #[error(
+        "what this would record of the layer {0}, and could not be read again: nothing was changed"
+    )]
+    UnreadableControl(&'static str),
     /// The body is not a state.
     #[error(transparent)]
     Document(#[from] InvalidState),

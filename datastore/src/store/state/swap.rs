@@ -27,6 +27,9 @@ const CONTENTION_TIMEOUT: Duration = Duration::from_secs(12);
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
+/// The largest control object, in bytes. One of 500 workspaces, each with a lock, has about 1 MiB.
+const MAX_CONTROL: u64 = 8 << 20;
+
 /// The version of a control object that was read.
 enum Found {
     Absent,
@@ -100,7 +103,9 @@ impl Store {
                 found => {
                     let found = found?;
                     let (e_tag, version) = (found.meta.e_tag.clone(), found.meta.version.clone());
-                    Ok::<_, Error>(Some((UpdateVersion { e_tag, version }, found.bytes().await?)))
+                    let is_read = found.meta.size <= MAX_CONTROL;
+                    let bytes = if is_read { Some(found.bytes().await?) } else { None };
+                    Ok::<_, Error>(Some((UpdateVersion { e_tag, version }, bytes)))
                 }
             }
         };
@@ -108,8 +113,9 @@ impl Store {
         let Some((version, bytes)) = read.map_err(backend_error)?.map_err(backend_error)? else {
             return Ok((Control::default(), Found::Absent));
         };
+        let control = bytes.as_deref().map_or(Err("has more than 8 MiB"), decode);
         let control =
-            decode(&bytes).map_err(|reason| StateError::Damaged(format!("`{path}` {reason}")))?;
+            control.map_err(|reason| StateError::Damaged(format!("`{path}` {reason}")))?;
         let found = if self.disk.is_some() { Found::File } else { Found::Version(version) };
         Ok((control, found))
     }
@@ -211,11 +217,17 @@ impl Control {
     }
 }
 
-/// A control object as it is stored: the digest of its content, and the content in the next line.
+/// A control object as it is stored: the digest of its content, and the content in the next line. What could not be read again
+/// is an error: then no state of the layer could be read.
 fn encode(control: &Control) -> Result<Bytes, StateError> {
     let json =
         serde_json::to_string(control).map_err(|error| StateError::Damaged(error.to_string()))?;
-    Ok(format!("{}\n{json}", Sha256::of(json.as_bytes())).into())
+    let stored = Bytes::from(format!("{}\n{json}", Sha256::of(json.as_bytes())));
+    if stored.len() as u64 > MAX_CONTROL {
+        return Err(StateError::LargeControl(stored.len()));
+    }
+    decode(&stored).map_err(StateError::UnreadableControl)?;
+    Ok(stored)
 }
 
 /// The content of a stored control object, or what is wrong with it.
@@ -249,8 +261,11 @@ fn is_conflict(error: &Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
     use crate::store::state::control::State;
+    use crate::store::state::control::held::Lock;
 
     #[test]
     fn a_control_object_with_any_changed_bit_or_missing_byte_is_damaged() {
@@ -277,5 +292,22 @@ mod tests {
         ] {
             assert!(decode(with(json).as_bytes()).unwrap_err().contains(reason), "{json}");
         }
+    }
+
+    #[test]
+    fn what_could_not_be_read_again_is_not_written() {
+        let locked = |info: Value| {
+            let lock = Lock { id: "x".to_owned(), info, fence: None, ended: None };
+            let mut control = Control::default();
+            control
+                .states
+                .insert("default".to_owned(), State { lock: Some(lock), ..State::default() });
+            control.stamp();
+            encode(&control)
+        };
+        let nested = |levels| (0..levels).fold(Value::Null, |value, _| Value::Array(vec![value]));
+        assert!(locked(nested(120)).is_ok());
+        assert!(matches!(locked(nested(125)), Err(StateError::UnreadableControl(_))));
+        assert!(matches!(locked("a".repeat(8 << 20).into()), Err(StateError::LargeControl(_))));
     }
 }

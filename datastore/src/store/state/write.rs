@@ -350,6 +350,8 @@ fn is_refusal(error: &StateError) -> bool {
             | StateError::Lineage { .. }
             | StateError::Serial { .. }
             | StateError::Place { .. }
+            | StateError::LargeControl(_)
+            | StateError::UnreadableControl(_)
     )
 }
 
