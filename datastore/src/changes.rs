@@ -11,7 +11,7 @@
 
 mod compare;
 mod error;
-mod guard;
+pub(crate) mod guard;
 mod listing;
 mod marks;
 mod plan;

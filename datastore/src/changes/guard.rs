@@ -19,27 +19,29 @@ pub(super) const MAX_NUMBER: usize = 512;
 const BUFFER: usize = 64 << 10;
 
 /// A document on its way to a parser.
-pub(super) struct Guard<R: Read> {
+pub(crate) struct Guard<R: Read> {
     bytes: io::Bytes<BufReader<R>>,
     seen: Rc<Seen>,
+    max_depth: usize,
     /// The string that is being read.
     string: Option<StringState>,
     in_number: bool,
 }
 
 /// What a guard has seen so far.
-pub(super) struct Seen {
+pub(crate) struct Seen {
     /// Bytes of the document.
-    pub(super) offset: Cell<u64>,
+    pub(crate) offset: Cell<u64>,
     pub(super) depth: Cell<usize>,
     /// The limit that the document exceeds.
-    pub(super) limit: Cell<Option<Limit>>,
+    pub(crate) limit: Cell<Option<Limit>>,
     /// The text of the last number.
     pub(super) number: RefCell<String>,
     /// The last string.
     pub(super) string: Cell<SeenString>,
-    /// Digests of different strings are equal only by chance, also if somebody has chosen them.
-    digests: RandomState,
+    /// Digests of different strings are equal only by chance, also if somebody has chosen them. `None` if neither digests nor
+    /// numbers are remembered.
+    digests: Option<RandomState>,
 }
 
 /// A string that was read.
@@ -47,13 +49,13 @@ pub(super) struct Seen {
 pub(super) struct SeenString {
     /// Its characters.
     pub(super) chars: u64,
-    /// A digest of what was cut off.
+    /// A digest of what was cut off, if digests are remembered.
     pub(super) rest: Option<u64>,
 }
 
 /// A limit of the guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Limit {
+pub(crate) enum Limit {
     Depth,
     Number,
     /// What was cut off is no string.
@@ -66,6 +68,7 @@ struct StringState {
     escape: Escape,
     /// The last character was the first half of a surrogate pair.
     is_half: bool,
+    is_cut: bool,
     /// Of what is cut off.
     rest: Option<DefaultHasher>,
 }
@@ -82,20 +85,29 @@ enum Escape {
 
 impl<R: Read> Guard<R> {
     pub(super) fn new(document: R) -> Self {
+        Self::with(document, MAX_DEPTH, Some(RandomState::new()))
+    }
+
+    /// One that only cuts long strings and limits the depth, and remembers nothing of strings and numbers.
+    pub(crate) fn cutting(document: R, max_depth: usize) -> Self {
+        Self::with(document, max_depth, None)
+    }
+
+    fn with(document: R, max_depth: usize, digests: Option<RandomState>) -> Self {
         let seen = Seen {
             offset: Cell::new(0),
             depth: Cell::new(0),
             limit: Cell::new(None),
             number: RefCell::default(),
             string: Cell::default(),
-            digests: RandomState::new(),
+            digests,
         };
         let bytes = BufReader::with_capacity(BUFFER, document).bytes();
-        Self { bytes, seen: Rc::new(seen), string: None, in_number: false }
+        Self { bytes, seen: Rc::new(seen), max_depth, string: None, in_number: false }
     }
 
     /// What it has seen, now and later.
-    pub(super) fn seen(&self) -> Rc<Seen> {
+    pub(crate) fn seen(&self) -> Rc<Seen> {
         Rc::clone(&self.seen)
     }
 
@@ -108,7 +120,7 @@ impl<R: Read> Guard<R> {
             } else if byte == b'"' && self.ends_string() {
                 true
             } else if let Some(string) = &mut self.string {
-                let kept = string.take(byte, &self.seen.digests);
+                let kept = string.take(byte, self.seen.digests.as_ref());
                 kept.map_err(|limit| self.seen.exceeded(limit))?
             } else {
                 true
@@ -122,7 +134,8 @@ impl<R: Read> Guard<R> {
 
     /// A byte outside of strings.
     fn outside(&mut self, byte: u8) -> io::Result<()> {
-        if matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E') {
+        let is_number = matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E');
+        if is_number && self.seen.digests.is_some() {
             let mut number = self.seen.number.borrow_mut();
             if !self.in_number {
                 number.clear();
@@ -138,7 +151,7 @@ impl<R: Read> Guard<R> {
         let depth = self.seen.depth.get();
         match byte {
             b'"' => self.string = Some(StringState::default()),
-            b'{' | b'[' if depth == MAX_DEPTH => return Err(self.seen.exceeded(Limit::Depth)),
+            b'{' | b'[' if depth == self.max_depth => return Err(self.seen.exceeded(Limit::Depth)),
             b'{' | b'[' => self.seen.depth.set(depth + 1),
             b'}' | b']' => self.seen.depth.set(depth.saturating_sub(1)),
             _ => {}
@@ -166,13 +179,14 @@ impl Seen {
 
 impl StringState {
     /// Whether the next byte of the string is kept. It is cut only between two characters.
-    fn take(&mut self, byte: u8, digests: &RandomState) -> Result<bool, Limit> {
+    fn take(&mut self, byte: u8, digests: Option<&RandomState>) -> Result<bool, Limit> {
         match self.escape {
             Escape::None => {
                 let is_new = !matches!(byte, 0x80..=0xBF);
                 let is_second_half = self.is_half && byte == b'\\';
-                if is_new && self.chars >= MAX_CHARS && self.rest.is_none() && !is_second_half {
-                    self.rest = Some(digests.build_hasher());
+                if is_new && self.chars >= MAX_CHARS && !self.is_cut && !is_second_half {
+                    self.is_cut = true;
+                    self.rest = digests.map(RandomState::build_hasher);
                 }
                 if byte == b'\\' {
                     self.escape = Escape::Start;
@@ -181,22 +195,28 @@ impl StringState {
                 }
             }
             Escape::Start if byte == b'u' => self.escape = Escape::Hex(4, 0),
+            Escape::Start if !b"\"\\/bfnrt".contains(&byte) => return Err(Limit::Syntax),
             Escape::Start => {
                 (self.chars, self.is_half, self.escape) = (self.chars + 1, false, Escape::None);
             }
             Escape::Hex(missing, number) => {
-                let number = number << 4 | char::from(byte).to_digit(16).unwrap_or_default();
+                let digit = char::from(byte).to_digit(16).ok_or(Limit::Syntax)?;
+                let number = number << 4 | digit;
                 self.escape = Escape::Hex(missing - 1, number);
                 if missing == 1 {
                     self.end_hex(number);
                 }
             }
         }
-        let Some(rest) = &mut self.rest else { return Ok(true) };
+        if !self.is_cut {
+            return Ok(true);
+        }
         if byte < 0x20 {
             return Err(Limit::Syntax);
         }
-        rest.write_u8(byte);
+        if let Some(rest) = &mut self.rest {
+            rest.write_u8(byte);
+        }
         Ok(false)
     }
 
@@ -283,7 +303,9 @@ mod tests {
         assert_eq!(limit(&"{\"[[[\":[]},".repeat(MAX_DEPTH)), None);
         assert_eq!(limit(&format!("{},1", "1".repeat(MAX_NUMBER))), None);
         assert_eq!(limit(&"1".repeat(MAX_NUMBER + 1)), Some(Limit::Number));
-        let control = format!("\"{}\n\"", "a".repeat(5000));
-        assert_eq!(limit(&control), Some(Limit::Syntax));
+        for end in ["\n", "\\x", "\\u12g4", "\\u\"", "\\"] {
+            let cut = format!("\"{}{end}\"", "a".repeat(5000));
+            assert_eq!(limit(&cut), (end != "\\").then_some(Limit::Syntax), "{end}");
+        }
     }
 }

@@ -4,7 +4,7 @@
 //! tofu's; a state that tofu has encrypted has `encrypted_data` instead of its content, with serial and lineage beside it.
 
 use std::fmt;
-use std::io::{self, Read};
+use std::io::Read;
 use std::ops::Range;
 
 use base64::Engine as _;
@@ -19,6 +19,7 @@ use serde::de::{
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 
+use crate::changes::guard::{Guard, Limit, Seen};
 use crate::store::error::BoxError;
 use crate::store::read::pieces::Pieces;
 
@@ -30,6 +31,12 @@ pub(crate) const MAX_SERIAL: u64 = i64::MAX as u64;
 
 /// The longest lineage; terraform's is a UUID.
 const MAX_LINEAGE: usize = 256;
+
+/// The longest version of a tool.
+const MAX_TOOL_VERSION: usize = 64;
+
+/// The most levels of a document: as many as the parser of terraform and tofu reads.
+const MAX_DEPTH: usize = 10_000;
 
 /// The bytes are not a state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -142,10 +149,12 @@ impl Inspection {
 
 /// Reads a state document. Its `size` is not known here.
 fn read(bytes: &mut impl Read) -> Result<StateDocument, InvalidState> {
-    let mut json =
-        serde_json::Deserializer::from_reader(io::BufReader::with_capacity(64 << 10, bytes));
+    // The parser keeps a string whole, also that of a name or a value that is then skipped.
+    let guard = Guard::cutting(bytes, MAX_DEPTH);
+    let seen = guard.seen();
+    let mut json = serde_json::Deserializer::from_reader(guard);
     let fields = Fields::deserialize(&mut json).and_then(|fields| json.end().map(|()| fields));
-    let fields = fields.map_err(|error| InvalidState(reason(&error)))?;
+    let fields = fields.map_err(|error| InvalidState(reason(&error, &seen)))?;
     let encrypted = fields.encrypted_data.is_some();
     let missing = |name: &str| InvalidState(format!("`{name}` is missing"));
     if !encrypted {
@@ -168,6 +177,10 @@ fn read(bytes: &mut impl Read) -> Result<StateDocument, InvalidState> {
     if lineage.len() > MAX_LINEAGE {
         return Err(InvalidState("`lineage` is longer than 256 bytes".to_owned()));
     }
+    let version = fields.terraform_version;
+    if version.as_ref().is_some_and(|version| version.len() > MAX_TOOL_VERSION) {
+        return Err(InvalidState("`terraform_version` is longer than 64 bytes".to_owned()));
+    }
     let serial = fields.serial.ok_or_else(|| missing("serial"))?;
     if serial > MAX_SERIAL {
         return Err(InvalidState(format!("`serial` is above {MAX_SERIAL}")));
@@ -175,7 +188,7 @@ fn read(bytes: &mut impl Read) -> Result<StateDocument, InvalidState> {
     Ok(StateDocument {
         serial,
         lineage,
-        terraform_version: fields.terraform_version.filter(|_| !encrypted),
+        terraform_version: version.filter(|_| !encrypted),
         resources: fields.resources.filter(|_| !encrypted).map(|Resources(count)| count),
         encrypted,
         size: 0,
@@ -265,7 +278,14 @@ impl<'de> Deserialize<'de> for Text {
 }
 
 /// What is wrong with the JSON, without a quotation of it: a state has secrets.
-fn reason(error: &serde_json::Error) -> String {
+fn reason(error: &serde_json::Error, seen: &Seen) -> String {
+    match seen.limit.get() {
+        Some(Limit::Depth) => return format!("it has more than {MAX_DEPTH} levels"),
+        Some(Limit::Number | Limit::Syntax) => {
+            return format!("invalid JSON at byte {}", seen.offset.get());
+        }
+        None => {}
+    }
     let place = format!("line {}, column {}", error.line(), error.column());
     match error.classify() {
         serde_json::error::Category::Eof => "it ends too early".to_owned(),
@@ -345,6 +365,39 @@ mod tests {
             assert!(error.starts_with("the body is not a whole state: "), "{text}: {error}");
             assert!(!error.contains("a-b"), "{error}");
         }
+    }
+
+    #[test]
+    fn of_long_strings_only_the_beginning_is_kept() {
+        // Invalid UTF-8 where the parser would notice it in a string that it keeps.
+        let long = |end: &[u8]| [&b"a".repeat(5000)[..], end].concat();
+        let with = |of: &str, end: &[u8]| {
+            let (before, after) = STATE.split_once(of).unwrap();
+            let document = [before.as_bytes(), &long(end), after.as_bytes()].concat();
+            read(&mut &document[..]).map_err(|error| error.to_string())
+        };
+        for end in [&b"\xff"[..], b""] {
+            assert!(with("a-b", end).unwrap_err().contains("`lineage` is longer"));
+            assert!(with("1.11.4", end).unwrap_err().contains("`terraform_version` is longer"));
+            assert_eq!(with("outputs", end).unwrap().resources, Some(2));
+            assert_eq!(with("data", end).unwrap().resources, Some(2));
+        }
+        for end in [&b"\n"[..], b"\\x"] {
+            assert!(with("outputs", end).unwrap_err().contains("invalid JSON at byte "));
+        }
+    }
+
+    #[test]
+    fn the_version_of_the_tool_and_the_depth_have_limits() {
+        let version = |length: usize| STATE.replace("1.11.4", &"1".repeat(length));
+        assert!(parse(&version(64)).is_ok());
+        assert!(parse(&version(65)).unwrap_err().to_string().contains("`terraform_version`"));
+        let nested = |levels: usize| {
+            let value = format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+            STATE.replace("\"number\"", &value)
+        };
+        assert!(parse(&nested(MAX_DEPTH - 3)).is_ok());
+        assert!(parse(&nested(MAX_DEPTH - 2)).unwrap_err().to_string().contains("10000 levels"));
     }
 
     #[test]
