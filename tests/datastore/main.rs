@@ -81,6 +81,7 @@ mod state {
     mod races;
     mod tenants;
     mod terraform;
+    mod uploads;
 }
 
 /// Connections, limits, memory and TLS.

@@ -327,6 +327,7 @@ fn state_status(error: &StateError) -> StatusCode {
         StateError::Elsewhere(_)
         | StateError::LockFileLost
         | StateError::Contention
+        | StateError::Busy
         | StateError::NoMemory { .. } => StatusCode::SERVICE_UNAVAILABLE,
         StateError::Damaged(_) | StateError::Store(_) => StatusCode::INTERNAL_SERVER_ERROR,
     }
@@ -367,6 +368,7 @@ impl From<StateError> for Cause {
                 "something that belongs to the state is missing".to_owned(),
             )),
             StateError::Store(error) => Self::Store(error),
+            StateError::Busy => Self::Busy(Busy),
             error => Self::State(error),
         }
     }

@@ -192,6 +192,7 @@ fn state_code(error: &StateError) -> u8 {
         | StateError::Elsewhere(_)
         | StateError::LockFileLost
         | StateError::Contention
+        | StateError::Busy
         | StateError::NoMemory { .. }
         | StateError::Store(_) => 10,
         StateError::Document(_) | StateError::UnreadableControl(_) => 64,

@@ -27,6 +27,7 @@ use crate::store::key::locks::{KeyLock, KeyLocks};
 use crate::store::probe::health::Health;
 use crate::store::run_index::known::Indexed;
 use crate::store::run_index::layers::refreshing::Refreshing;
+use crate::store::state::document::READERS;
 use crate::store::state::settings::{DirectoryLock, StateSettings};
 use crate::store::write::parts::BlockPool;
 use crate::transport::memory::Memory;
@@ -65,6 +66,8 @@ pub struct Inner {
     pub(in crate::store) live: LiveLogs,
     /// Summaries of layers that are made after writes.
     pub(in crate::store) refreshing: Refreshing,
+    /// Places of the threads that read states while they stream in.
+    pub(in crate::store) state_readers: Memory,
     /// Plans whose changes are being listed.
     pub(in crate::store) plan_reads: Arc<Semaphore>,
 }
@@ -174,6 +177,7 @@ impl Inner {
             directory_lock: DirectoryLock::default(),
             live: LiveLogs::default(),
             refreshing: Refreshing::default(),
+            state_readers: Memory::new(READERS),
             plan_reads: Arc::new(Semaphore::new(PLAN_READS)),
         }
     }

@@ -1,6 +1,7 @@
 //! State documents: whether bytes are one, and what the datastore must know of it.
 //!
-//! A document is read while it streams in, on another thread, in bounded memory. Format 4 is terraform's since 0.12 and
+//! A document is read while it streams in, on another thread, in bounded memory. The thread waits as long as the body comes,
+//! and others need threads of the same pool, so only some bodies are read at a time, fairly between callers. Format 4 is terraform's since 0.12 and
 //! tofu's; a state that tofu has encrypted has `encrypted_data` instead of its content, with serial and lineage beside it.
 
 use std::fmt;
@@ -22,6 +23,14 @@ use tokio::sync::mpsc;
 use crate::changes::guard::{Guard, Limit, Seen};
 use crate::store::error::BoxError;
 use crate::store::read::pieces::Pieces;
+use crate::transport::memory::{Lease, PIECE};
+
+/// What one reader takes of the places of all, in the pieces of [`crate::transport::memory`]: two, because a single one is
+/// given out without regard to other callers.
+pub(in crate::store) const READER: usize = 2 * PIECE;
+
+/// The places of all readers, an eighth of which are reserved for single pieces: 63 read at a time.
+pub(in crate::store) const READERS: usize = 144 * PIECE;
 
 /// Pieces of a body that wait until they are read.
 const AHEAD: usize = 4;
@@ -80,17 +89,22 @@ struct Text;
 struct Resources(u64);
 
 /// Passes the pieces of a body on, and reads them as a state. The stream ends with an error, [`InvalidState`] in a box, if they
-/// are not one, or if their MD5 digest is not this one. Otherwise the document is sent before the stream ends.
+/// are not one, or if their MD5 digest is not this one. Otherwise the document is sent before the stream ends. The thread that
+/// reads them has a place of [`READERS`].
 pub(crate) fn inspected(
     body: impl Stream<Item = Result<Bytes, BoxError>> + Send + Unpin + 'static,
     md5: Option<[u8; 16]>,
+    place: Lease,
 ) -> (
     impl Stream<Item = Result<Bytes, BoxError>> + Send + Unpin + 'static,
     tokio::sync::oneshot::Receiver<StateDocument>,
 ) {
     let (found, document) = tokio::sync::oneshot::channel();
     let (pieces, receiver) = mpsc::channel(AHEAD);
-    let reading = tokio::task::spawn_blocking(move || read(&mut Pieces::new(receiver)));
+    let reading = tokio::task::spawn_blocking(move || {
+        let _place = place;
+        read(&mut Pieces::new(receiver))
+    });
     let inspection =
         Inspection { pieces: Some(pieces), reading, md5, hasher: Md5::new(), size: 0, found };
     let checked = stream::try_unfold((body, Some(inspection)), async |(mut body, inspection)| {
@@ -410,6 +424,11 @@ mod tests {
         assert_eq!(serial_range(b"[]"), None);
     }
 
+    async fn place() -> Lease {
+        let memory = crate::transport::memory::Memory::unlimited();
+        memory.take(&"a".into(), READER, std::time::Duration::ZERO).await.unwrap()
+    }
+
     #[tokio::test]
     async fn a_body_is_checked_while_it_passes() {
         let pieces = |text: &'static str| {
@@ -420,12 +439,13 @@ mod tests {
                     .collect::<Vec<_>>(),
             )
         };
-        let (body, document) = inspected(pieces(STATE), Some(Md5::digest(STATE).into()));
+        let (body, document) =
+            inspected(pieces(STATE), Some(Md5::digest(STATE).into()), place().await);
         let passed: Vec<Bytes> = body.try_collect().await.unwrap();
         assert_eq!(passed.concat(), STATE.as_bytes());
         assert_eq!(document.await.unwrap().size, STATE.len() as u64);
         for (text, md5) in [(&STATE[..40], None), (STATE, Some([0; 16]))] {
-            let (body, document) = inspected(pieces(text), md5);
+            let (body, document) = inspected(pieces(text), md5, place().await);
             let error = body.try_collect::<Vec<_>>().await.unwrap_err();
             assert!(error.is::<InvalidState>(), "{error}");
             document.await.unwrap_err();

@@ -81,6 +81,9 @@ pub enum StateError {
         /// Whether it fits into the memory that the datastore may use.
         fits: bool,
     },
+    /// So many states are being written that no further one is read.
+    #[error("too many states are written at once; try again")]
+    Busy,
     /// The state with this lineage was deleted, so the writer began before that.
     #[error(
         "the state with this lineage was deleted while the writer worked, or before: undo that with `datastore state \

@@ -74,7 +74,7 @@ impl Store {
         let upload = self.upload_memory().min(usize::try_from(size).unwrap_or(usize::MAX));
         let needed = usize::try_from(size).ok().and_then(|size| size.checked_add(upload));
         let needed = needed.filter(|needed| *needed <= self.memory.largest());
-        let tenant = origin.caller.as_deref().unwrap_or(key.namespace.as_ref());
+        let tenant = origin.tenant(key);
         let taken = match needed {
             Some(needed) => self.memory.take(&tenant.into(), needed, MEMORY_TIMEOUT).await,
             None => None,

@@ -1,5 +1,7 @@
 //! Writes of states: each stores an immutable version first, and commits it by the control object. [`super::restore`] has restores.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use datastore_api::state::{LayerTool, StateHead, StateKind, StateVersion, ToolRecord};
 use datastore_api::{Sha256, StateKey, VersionId, chain};
@@ -14,10 +16,13 @@ use crate::store::key::{Key, parse, random};
 use crate::store::state::LayerKey;
 use crate::store::state::control::held::{Claims, Lock};
 use crate::store::state::control::{Order, State};
-use crate::store::state::document::{InvalidState, StateDocument, inspected};
+use crate::store::state::document::{InvalidState, READER, StateDocument, inspected};
 use crate::store::state::error::StateError;
 use crate::store::state::paths::hash_path;
 use crate::store::write::conditions::PutConditions;
+
+/// How long a write waits until its document can be read.
+const READER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Who writes a version, as its description shows it.
 #[derive(Clone, Debug, Default)]
@@ -28,6 +33,13 @@ pub struct Origin {
     pub tool: Option<LayerTool>,
     /// The caller.
     pub caller: Option<String>,
+}
+
+impl Origin {
+    /// To whom the write is accounted: the caller, or, where callers are not authenticated, the namespace.
+    pub(super) fn tenant<'a>(&'a self, key: &'a StateKey) -> &'a str {
+        self.caller.as_deref().unwrap_or(key.namespace.as_ref())
+    }
 }
 
 /// The digests that a caller announced.
@@ -127,7 +139,9 @@ impl Store {
         let micros = u64::try_from(now.as_microsecond()).unwrap_or_default();
         let after = earlier.map_or(0, |earlier| earlier.micros().saturating_add(1));
         let id = VersionId::new(micros.max(after), random());
-        let (body, document) = inspected(body, announced.md5);
+        let tenant = origin.tenant(key).into();
+        let place = self.state_readers.take(&tenant, READER, READER_TIMEOUT).await;
+        let (body, document) = inspected(body, announced.md5, place.ok_or(StateError::Busy)?);
         let conditions = PutConditions { sha256: announced.sha256, ..PutConditions::default() };
         let stored = self.put(&Key::State(key.clone(), id.clone()), conditions, body).await;
         let sha256 = stored.map_err(|error| match error {
