@@ -59,7 +59,7 @@ use crate::auth::session::{Cookie, Session, SignedIn};
 use crate::auth::site::{Site, may_use_session};
 use crate::observe::context::RequestContext;
 use crate::store::Store;
-use crate::store::state::lease::CREDENTIAL;
+use crate::store::state::lease::{CREDENTIAL, is_credential};
 
 /// How callers are authenticated, as configured.
 #[derive(Clone, Debug)]
@@ -316,6 +316,9 @@ async fn lease_holder(
     context: &RequestContext,
     store: &Store,
 ) -> Result<Caller, AuthError> {
+    if !is_credential(token.expose_secret()) {
+        return Err(AuthError::Invalid);
+    }
     let sha256 = Sha256::of(token.expose_secret().as_bytes());
     let is_renewal = context.route() == Route::RenewLease;
     let key = state_of(context.query()).ok_or(AuthError::Invalid)?;

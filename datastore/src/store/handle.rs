@@ -32,6 +32,9 @@ use crate::store::state::settings::{DirectoryLock, StateSettings};
 use crate::store::write::parts::BlockPool;
 use crate::transport::memory::Memory;
 
+/// Credentials of leases that are looked up at the same time.
+const CREDENTIAL_READS: usize = 32;
+
 /// Plans whose changes are listed at the same time.
 const PLAN_READS: usize = 2;
 
@@ -68,6 +71,8 @@ pub struct Inner {
     pub(in crate::store) refreshing: Refreshing,
     /// Places of the threads that read states while they stream in.
     pub(in crate::store) state_readers: Memory,
+    /// Credentials of leases that are being looked up.
+    pub(in crate::store) credential_reads: Arc<Semaphore>,
     /// Plans whose changes are being listed.
     pub(in crate::store) plan_reads: Arc<Semaphore>,
 }
@@ -178,6 +183,7 @@ impl Inner {
             live: LiveLogs::default(),
             refreshing: Refreshing::default(),
             state_readers: Memory::new(READERS),
+            credential_reads: Arc::new(Semaphore::new(CREDENTIAL_READS)),
             plan_reads: Arc::new(Semaphore::new(PLAN_READS)),
         }
     }

@@ -1,14 +1,15 @@
 //! DS27 for states and leases: no default right and no spelling of a path reaches the state of another, and a state needs a
 //! rule that names it.
 
+use datastore::config::Config;
 use datastore::{Auth, Callers, Isolation, Kubernetes, Policy, Verb};
 use reqwest::Method;
 use serde_json::json;
-use support::{FakeTokenReviews, TestDatastore};
+use support::{Dialect, FakeCloud, FakeTokenReviews, TestDatastore};
 
 use super::documents::{document, lock_info};
 use crate::access::authentication::{A, B, CONTROLLERS, kubernetes, token};
-use crate::http::{Answer, request, send};
+use crate::http::{Answer, get, request, send};
 
 /// The requests for the state and the lease of team-b's network: method, path and body.
 fn requests() -> Vec<(&'static str, &'static str, String)> {
@@ -176,4 +177,49 @@ async fn no_spelling_of_a_path_reaches_the_state_of_another() {
         }
     }
     assert_eq!(ask(&datastore, "GET", "state/team-b/network", B, "").await.text(), state);
+}
+
+#[tokio::test]
+async fn a_made_up_credential_is_refused_alike_for_any_layer_and_reads_at_most_one_object() {
+    let double = FakeCloud::start(Dialect::S3);
+    let mut policy = Policy::default();
+    let (ci, rule) = token("ci", &["team-b"], &["state", "lease"], &[Verb::Read, Verb::Write]);
+    policy.add(&rule).unwrap();
+    let callers = Callers { tokens: true, policy, ..Callers::default() };
+    let auth = Auth::Callers(Box::new(callers));
+    let datastore = TestDatastore::of(Config { auth, ..Config::of(double.impatient()) }).await;
+    while get(&datastore, "../readyz").await.status != 200 {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    for layer in ["network", "damaged"] {
+        let rest = format!("state/team-b/{layer}");
+        let written = ask(&datastore, "POST", &rest, &ci, &document("l", 1, "a")).await;
+        assert_eq!(written.status, 200, "{written:?}");
+    }
+    double.put(".plancha/states/team-b/damaged/control", "{}");
+    double.put("states/team-b/lost/default/fffa0b1c2d3e4f50-0123456789abcdef.tfstate", "{}");
+    let of_form = format!("plancha-lease-{}", "A".repeat(43));
+    let states = |line: &&String| line.contains("states/");
+    for layer in ["network", "damaged", "lost", "absent"] {
+        for (credential, reads) in [
+            (&*of_form, 1),
+            (&of_form[1..], 0),
+            (&of_form[..of_form.len() - 1], 0),
+            (&format!("{of_form}AA"), 0),
+            (&of_form.replace("AAA", "A.A"), 0),
+            ("plancha-lease-", 0),
+        ] {
+            let before = double.requests().len();
+            let rest = format!("state/team-b/{layer}");
+            let refused = ask(&datastore, "GET", &rest, credential, "").await;
+            assert_eq!(refused.status, 401, "{layer} {credential}: {refused:?}");
+            let requests = double.requests().split_off(before);
+            let control = format!("GET .plancha/states/team-b/{layer}/control ");
+            let asked = requests.iter().filter(states).collect::<Vec<_>>();
+            assert!(
+                asked.len() == reads && asked.iter().all(|line| line.starts_with(&control)),
+                "{asked:?}"
+            );
+        }
+    }
 }

@@ -4,7 +4,7 @@ use aws_lc_rs::rand;
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use datastore_api::state::{GrantedLease, Lease, LeaseRequest};
-use datastore_api::{ClaimId, Name, Sha256};
+use datastore_api::{ClaimId, Name, Sha256, chain};
 use jiff::Timestamp;
 
 use crate::store::error::backend_error;
@@ -19,6 +19,9 @@ use crate::store::state::error::StateError;
 
 /// The beginning of every credential, which the tokens of callers do not have.
 pub(crate) const CREDENTIAL: &str = "plancha-lease-";
+
+/// The random bytes of a credential.
+const SECRET: usize = 32;
 
 impl Store {
     /// Takes the lease of a layer. With a workspace, it has a credential for that state.
@@ -90,14 +93,24 @@ impl Store {
         Ok(self.control(layer).await?.lease.map(|lease| shown(&lease, now)))
     }
 
-    /// Whose credential for the state of a workspace, or for any state of the layer, this is.
+    /// Whose credential for the state of a workspace, or for any state of the layer, this is. Anybody may ask, so a layer without a
+    /// readable control object has no holder, whatever else there is, and only some ask the storage at a time.
     pub(crate) async fn credential_holder(
         &self,
         layer: &LayerKey,
         workspace: Option<&Name>,
         sha256: Sha256,
     ) -> Result<Option<CredentialHolder>, StateError> {
-        let control = self.control(layer).await?;
+        self.check_states_allowed().await?;
+        let _permit = self.credential_reads.acquire().await.map_err(backend_error)?;
+        let control = match self.read_control(&layer.control_path()?).await {
+            Ok((control, _)) => control,
+            Err(damaged @ StateError::Damaged(_)) => {
+                tracing::error!(error = chain(&damaged), "the credential of a lease is not known");
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
         Ok(control.holder(workspace.map(Name::as_ref), sha256, self.state_clock()))
     }
 }
@@ -155,8 +168,14 @@ impl Control {
     }
 }
 
+/// Whether a text has the form of a credential.
+pub(crate) fn is_credential(text: &str) -> bool {
+    let secret = text.strip_prefix(CREDENTIAL).map(|text| BASE64_URL_SAFE_NO_PAD.decode(text));
+    matches!(secret, Some(Ok(secret)) if secret.len() == SECRET)
+}
+
 fn new_credential() -> Result<String, StateError> {
-    let mut bytes = [0; 32];
+    let mut bytes = [0; SECRET];
     rand::fill(&mut bytes).map_err(|_| backend_error("no random number"))?;
     Ok(format!("{CREDENTIAL}{}", BASE64_URL_SAFE_NO_PAD.encode(bytes)))
 }

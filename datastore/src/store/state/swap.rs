@@ -31,7 +31,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 const MAX_CONTROL: u64 = 8 << 20;
 
 /// The version of a control object that was read.
-enum Found {
+pub(super) enum Found {
     Absent,
     /// In a bucket or in memory.
     Version(UpdateVersion),
@@ -96,7 +96,7 @@ impl Store {
         self.storage_clock().unwrap_or_else(Timestamp::now)
     }
 
-    async fn read_control(&self, path: &Path) -> Result<(Control, Found), StateError> {
+    pub(super) async fn read_control(&self, path: &Path) -> Result<(Control, Found), StateError> {
         let read = async {
             match self.objects.get(path).await {
                 Err(Error::NotFound { .. }) => Ok(None),
