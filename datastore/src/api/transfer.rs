@@ -93,15 +93,14 @@ impl ReadRequest {
     pub(crate) async fn answer(self, store: &Store, key: &Key) -> Result<Response, Cause> {
         let needs_stat = [RANGE, IF_MATCH, IF_NONE_MATCH];
         if !self.head && !needs_stat.iter().any(|name| self.headers.contains_key(name)) {
-            let (meta, bytes) = store.open_whole(key).await?;
-            self.check(key, &meta)?;
+            let (meta, bytes) = self.open_whole(store, key).await?;
             self.record(&meta);
             return Ok(whole(&meta, logged(bytes)));
         }
         for _ in 0..STAT_RETRIES {
             let stat = store.stat(key).await?;
-            let meta = stat.meta.clone();
-            self.check(key, &meta)?;
+            let found = stat.meta.clone();
+            let meta = self.expected(key, &found)?;
             let tag = tag(&meta);
             if self.tags(&IF_MATCH).is_some_and(|tags| !etag_matches(&tags, &tag, Compare::Strong))
             {
@@ -111,15 +110,18 @@ impl ReadRequest {
                 .tags(&IF_NONE_MATCH)
                 .is_some_and(|tags| etag_matches(&tags, &tag, Compare::Weak))
             {
-                self.record(&meta);
+                self.record(&found);
                 return Ok((StatusCode::NOT_MODIFIED, [(ETAG, value(&tag))]).into_response());
             }
             if self.head {
-                self.record(&meta);
+                self.record(&found);
                 return Ok(whole(&meta, Body::empty()));
             }
-            let Some(range) = self.range(&tag, meta.size)? else {
-                let (meta, bytes) = store.open_whole(key).await?;
+            // A part cannot be compared with the expected digest, so it is answered only of what was stored with that digest.
+            let is_recorded = self.sha256.is_none() || found.sha256.is_some();
+            let range = if is_recorded { self.range(&tag, meta.size)? } else { None };
+            let Some(range) = range else {
+                let (meta, bytes) = self.open_whole(store, key).await?;
                 if crate::api::transfer::tag(&meta) != tag {
                     continue;
                 }
@@ -130,7 +132,7 @@ impl ReadRequest {
                 Err(StoreError::Replaced) => {}
                 bytes => {
                     let bytes = bytes?;
-                    self.record(&meta);
+                    self.record(&found);
                     return Ok(part(&meta, &range, logged(bytes)));
                 }
             }
@@ -138,13 +140,24 @@ impl ReadRequest {
         Err(StoreError::Replaced.into())
     }
 
-    /// Refuses an object whose recorded digest is another one than it must have.
-    fn check(&self, key: &Key, meta: &Meta) -> Result<(), Cause> {
-        match (self.sha256, meta.sha256) {
+    async fn open_whole(&self, store: &Store, key: &Key) -> Result<(Meta, ByteStream), Cause> {
+        Ok(match self.sha256 {
+            Some(sha256) => store.open_whole_of(key, sha256).await?,
+            None => store.open_whole(key).await?,
+        })
+    }
+
+    /// The metadata of an object with the digest that it must have. Refuses one whose recorded digest is another one.
+    fn expected(&self, key: &Key, found: &Meta) -> Result<Meta, Cause> {
+        match (self.sha256, found.sha256) {
             (Some(expected), Some(recorded)) if expected != recorded => {
                 Err(StoreError::Corrupt(key.object_path()?).into())
             }
-            _ => Ok(()),
+            (expected, recorded) => {
+                let mut meta = found.clone();
+                meta.sha256 = recorded.or(expected);
+                Ok(meta)
+            }
         }
     }
 

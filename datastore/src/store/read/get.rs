@@ -83,6 +83,26 @@ impl Store {
         self.open_path(&key.object_path()?).await
     }
 
+    /// Opens an object that must have this digest, also where none is recorded with it: then it is verified all the same.
+    pub(crate) async fn open_whole_of(
+        &self,
+        key: &Key,
+        sha256: Sha256,
+    ) -> Result<(Meta, ByteStream), StoreError> {
+        let path = key.object_path()?;
+        let (meta, bytes) = self.open_path(&path).await?;
+        match meta.sha256 {
+            Some(recorded) if recorded == sha256 => Ok((meta, bytes)),
+            Some(_) => Err(StoreError::Corrupt(path)),
+            None => {
+                let meta = Meta { sha256: Some(sha256), ..meta };
+                let bytes = verified(bytes, sha256, path, None);
+                let bytes = if is_verified_first(&meta) { read_ahead(bytes).await? } else { bytes };
+                Ok((meta, bytes))
+            }
+        }
+    }
+
     pub(in crate::store) async fn open_path(
         &self,
         path: &Path,
