@@ -2,7 +2,8 @@
 //! datastore keeps.
 //!
 //! A run takes it before init, renews it in the background ([`renewal`]) and releases it at its end. Where the state is kept
-//! in the datastore, the tool works under the lease ([`state`]). A datastore that does not answer is no loss: the run goes on.
+//! in the datastore, the tool works under the lease ([`state`]). A datastore that does not answer a renewal is no loss: the run
+//! goes on.
 
 mod address;
 pub(super) mod error;
@@ -158,8 +159,7 @@ impl Run<'_> {
                 return Ok(RunLease::Unsupported);
             }
             Err(error) => {
-                const FINAL: [StatusCode; 2] = [StatusCode::FORBIDDEN, StatusCode::NOT_IMPLEMENTED];
-                if error.status().is_some_and(|status| FINAL.contains(&status)) {
+                if is_refused(&error) {
                     file.into_iter().for_each(OwnFile::remove);
                 }
                 // Else it may be granted all the same, and the file stays.
@@ -318,15 +318,19 @@ async fn release(datastore: &Client, lease: HeldLease) {
     }
 }
 
-/// A run whose request for a lease was refused goes on: for want of a right, or because this datastore can keep no leases
-/// safely.
+/// A run whose request for a lease was refused goes on. One whose datastore is not well now, or did not answer, does not: it may
+/// have leases, and another run may hold this one.
 fn without_lease(error: ClientError) -> Result<RunLease, RunError> {
-    const REFUSED: [StatusCode; 3] =
-        [StatusCode::FORBIDDEN, StatusCode::NOT_IMPLEMENTED, StatusCode::SERVICE_UNAVAILABLE];
-    if error.status().is_some_and(|status| REFUSED.contains(&status)) {
+    if is_refused(&error) {
         return Ok(RunLease::Refused(Box::new(error)));
     }
     Err(LeaseError::Datastore(error).into())
+}
+
+/// Whether the lease was refused for good: for want of a right, or because the storage of this datastore cannot keep leases
+/// safely.
+fn is_refused(error: &ClientError) -> bool {
+    matches!(error.status(), Some(StatusCode::FORBIDDEN | StatusCode::NOT_IMPLEMENTED))
 }
 
 fn default_workspace() -> Name {

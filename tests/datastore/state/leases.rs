@@ -1,9 +1,16 @@
 //! Leases of layers, their numbers, and their credentials.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use datastore::store::Storage;
+use datastore_api::Client;
+use datastore_api::client::{LeaseAnswer, Settings};
+use datastore_api::state::{LayerTool, LeaseRequest, ToolRecord};
 use reqwest::Method;
 use serde_json::json;
-use support::TestDatastore;
+use support::{Fault, FaultyDatastore, GATEWAY, TestDatastore};
+use url::Url;
 
 use super::documents::{
     STATE, document, expiry, hasty, lease, lock, number, of, post, unlock, versions,
@@ -336,6 +343,38 @@ async fn a_write_under_a_lease_has_the_run_of_the_lease() {
     let unnumbered = format!("{STATE}?fence=99");
     assert_eq!(post(&datastore, &unnumbered, &document("l", 4, "x")).await, 409);
     assert_eq!(run("rejected").await, json!(null));
+}
+
+/// A gateway says the same for a moment. Only a second question tells.
+#[tokio::test]
+async fn a_gateways_404_is_not_the_word_of_a_datastore_without_leases() {
+    let datastore = TestDatastore::memory().await;
+    let [namespace, layer] = ["team-a", "network"].map(|name| name.parse().unwrap());
+    let tool = LayerTool { name: "tofu".to_owned(), version: "1.10.5".to_owned() };
+    let tool = ToolRecord { tool, migrations: BTreeMap::new() };
+    let client = |url: &Url| {
+        let first_pause = Duration::from_millis(1);
+        Client::new(Settings { first_pause, ..Settings::new(url.clone()) }).unwrap()
+    };
+    client(&datastore.url).put_layer_tool(&namespace, &layer, &tool).await.unwrap();
+    let request = LeaseRequest { holder: "a".to_owned(), host: "machine".to_owned(), run: None };
+    let faults = |times| {
+        ["GET", "POST"].map(|method| Fault { method, part: "/api/", status: GATEWAY, times })
+    };
+    let id = "a".parse().unwrap();
+    let proxy = FaultyDatastore::before(&datastore.url, faults(2).to_vec()).await;
+    let sick = client(&proxy.url);
+    let lease = sick.take_lease(&namespace, &layer, None, &id, &request).await.unwrap();
+    assert!(matches!(lease, LeaseAnswer::Granted(_)), "{lease:?}");
+    assert_eq!(sick.layer_tool(&namespace, &layer).await.unwrap(), Some(tool));
+    proxy.set_faults(faults(usize::MAX).to_vec());
+    for error in [
+        sick.take_lease(&namespace, &layer, None, &id, &request).await.map(drop).unwrap_err(),
+        sick.layer_tool(&namespace, &layer).await.map(drop).unwrap_err(),
+        sick.lease(&namespace, &layer).await.map(drop).unwrap_err(),
+    ] {
+        assert_eq!(error.status().unwrap(), 404, "{error}");
+    }
 }
 
 #[tokio::test]

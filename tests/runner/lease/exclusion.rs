@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use support::{
-    Fault, FaultyDatastore, LATE, Sandbox, Started, TestDatastore, eventually, wait_for,
+    Fault, FaultyDatastore, GATEWAY, LATE, Sandbox, Started, TestDatastore, eventually, wait_for,
 };
+
+use crate::run::apply_once::applies;
 
 use super::layers::{LONG, SHORT, apply, finish, lease, machine, start};
 
@@ -192,4 +194,25 @@ async fn datastore_without_leases_is_only_a_warning() {
     let ended = sandbox.run_with(&early.url, &["apply", "--no-plan", "--name", "x"]);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     assert!(ended.stderr.contains("has no leases"), "{}", ended.stderr);
+}
+
+/// It may have leases, and another run may hold this one.
+#[tokio::test(flavor = "multi_thread")]
+async fn apply_without_an_answer_to_its_request_for_a_lease_changes_nothing() {
+    let datastore = TestDatastore::hasty(LONG).await;
+    let fault = |status, times| Fault { method: "POST", part: "/api/leases/", status, times };
+    for status in [503, GATEWAY] {
+        let sick = FaultyDatastore::before(&datastore.url, vec![fault(status, usize::MAX)]).await;
+        let sandbox = Sandbox::new(crate::RUNNER).hello().fake_terraform("");
+        let apply = ["apply", "--no-plan", "--name", "x"];
+        let ended = sandbox.run_with(&sick.url, &apply);
+        assert_eq!((ended.code, applies(&sandbox)), (10, 0), "{status}: {}", ended.stderr);
+        for text in ["the lease: POST ", "/api/leases/default/x: ", "next: "] {
+            assert!(ended.stderr.contains(text), "{status}: {text}: {}", ended.stderr);
+        }
+        sick.set_faults(vec![fault(status, 2)]);
+        let ended = sandbox.run_with(&sick.url, &apply);
+        assert_eq!((ended.code, applies(&sandbox)), (0, 1), "{status}: {}", ended.stderr);
+        assert!(!ended.stderr.contains("is not excluded"), "{status}: {}", ended.stderr);
+    }
 }

@@ -24,7 +24,8 @@ pub struct Fault {
     pub method: &'static str,
     /// A part of their path and query.
     pub part: &'static str,
-    /// What they are answered instead; 0 is never an answer, [`LOST`] lets them through and breaks off the answer, [`LATE`] lets it wait, and 429 asks for a pause (`Retry-After`) of 30 s, or of
+    /// What they are answered instead; 0 is never an answer, [`LOST`] lets them through and breaks off the answer, [`LATE`] lets
+    /// it wait, [`GATEWAY`] is a gateway's 404, and 429 asks for a pause (`Retry-After`) of 30 s, or of
     /// [`FaultyDatastore::set_retry_after`].
     pub status: u16,
     /// How many of them.
@@ -36,6 +37,9 @@ pub const LOST: u16 = 1;
 
 /// The status of a [`Fault`] that lets a request through and passes its answer on after a second.
 pub const LATE: u16 = 2;
+
+/// The status of a [`Fault`] that is answered 404 in the words of a datastore without the route, as a gateway may do.
+pub const GATEWAY: u16 = 3;
 
 /// A proxy that lets requests through, but for faults.
 pub struct FaultyDatastore {
@@ -207,6 +211,9 @@ const LEASES: &str = "/api/leases/";
 
 /// The answer with a fault's status.
 fn refused(proxy: &Proxy, status: u16) -> Response {
+    if status == GATEWAY {
+        return (StatusCode::NOT_FOUND, "Not Found").into_response();
+    }
     let status = StatusCode::from_u16(status).unwrap();
     let mut response = (status, "a fault of the test's").into_response();
     if status == StatusCode::TOO_MANY_REQUESTS {

@@ -251,7 +251,7 @@ impl Client {
                 if let Some(request) = request {
                     builder = self.with_json(call, builder, request)?;
                 }
-                self.json_of(call, builder).await
+                self.or_unsupported(self.json_of(call, builder).await).await
             })
             .await;
         match answer {
@@ -262,7 +262,7 @@ impl Client {
             Err(ClientError::Refused { status: StatusCode::CONFLICT, message, .. }) => {
                 Ok(LeaseAnswer::Lost(message))
             }
-            Err(error) if is_unsupported(&error) => Ok(LeaseAnswer::Unsupported),
+            Err(ClientError::Unsupported { .. }) => Ok(LeaseAnswer::Unsupported),
             Err(error) => Err(error),
         }
     }
@@ -317,10 +317,16 @@ impl Client {
         &self,
         call: &Call,
     ) -> Result<Option<T>, ClientError> {
-        let answer = self.retrying(async || self.json_of(call, self.request(call)?).await).await;
+        let answer = self
+            .retrying(async || {
+                let answer = self.json_of(call, self.request(call)?).await;
+                self.or_unsupported(answer).await
+            })
+            .await;
         match answer {
             Ok(answer) => Ok(Some(answer)),
-            Err(error) if error.is_not_found(call) || is_unsupported(&error) => Ok(None),
+            Err(ClientError::Unsupported { .. }) => Ok(None),
+            Err(error) if error.is_not_found(call) => Ok(None),
             Err(error) => Err(error),
         }
     }
