@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use datastore_api::client::{Condition, Settings, Token, Upload};
-use datastore_api::{Attempt, Client, ClientError, File, PlanFormat, RunKey, Sha256};
-use support::{Fault, FaultyDatastore, TestDatastore};
+use datastore_api::{AppliedKey, Attempt, Client, ClientError, File, PlanFormat, RunKey, Sha256};
+use support::{Fault, FaultyDatastore, HEAD, TestDatastore};
 use url::Url;
 
 const BIN: File = File::Plan(PlanFormat::Bin);
@@ -138,6 +138,41 @@ async fn silent_datastore_times_out_for_every_call() {
     put(&client, b"x", Condition::Replace).await.unwrap();
     client.attempts(&run()).await.unwrap_err();
     assert_eq!(hanging.seen().len(), tried + 3, "{:?}", hanging.seen());
+}
+
+/// Each try gets the head of an answer, which shows nothing of its body.
+#[tokio::test]
+async fn answers_whose_bodies_never_come_are_silence() {
+    let datastore = TestDatastore::memory().await;
+    let (run, claim) = (run(), "c".parse().unwrap());
+    let RunKey { namespace, layer, .. } = run.clone();
+    let applied =
+        AppliedKey { namespace: namespace.clone(), layer: layer.clone(), plan: Sha256::of(b"") };
+    let timeout = Duration::from_secs(1);
+    let failed = async |number: usize, client: &Client| match number {
+        0 => client.attempts(&run).await.map(drop),
+        1 => client.get_applied(&applied).await.map(drop),
+        2 => client.runs(&namespace, &layer, None).await.map(drop),
+        3 => client.layer_tool(&namespace, &layer).await.map(drop),
+        4 => client.claim(&run, Attempt(0), &claim).await.map(drop),
+        5 => client.release_lease(&namespace, &layer, &claim).await,
+        _ => put(client, b"x", Condition::Replace).await,
+    };
+    let each = (0..7).map(async |number| {
+        let faults = ["GET", "POST", "DELETE", "PUT"].map(|method| Fault {
+            method,
+            part: "",
+            status: HEAD,
+            times: usize::MAX,
+        });
+        let hanging = FaultyDatastore::before(&datastore.url, faults.to_vec()).await;
+        let settings = Settings { timeout, retries: 9, ..settings(&hanging.url) };
+        let client = Client::new(settings).unwrap();
+        let error = failed(number, &client).await.unwrap_err();
+        assert!(matches!(error, ClientError::Silent { .. }), "{number}: {error}");
+        assert!(hanging.seen().len() <= 3, "{number}: {:?}", hanging.seen());
+    });
+    futures::future::join_all(each).await;
 }
 
 #[tokio::test]

@@ -81,16 +81,24 @@ impl Client {
         query.extend([("approval", approval.to_string()), ("set", set.to_string())]);
         query.extend([("claim", claim.to_string()), ("run", run.to_string())]);
         let call = Call { method: Method::POST, path: "/api/approvals/claim".into(), query };
-        let answer =
-            self.retrying(async || self.or_unsupported(self.try_claim(&call).await).await).await;
+        let progress = Progress::default();
+        let answer = self
+            .retrying(async || {
+                let answer = self.try_claim(&call, progress.another_try()).await;
+                self.or_unsupported(answer).await
+            })
+            .await;
         match answer {
             Err(ClientError::Unsupported { .. }) => Ok(ApprovalAnswer::Unsupported),
             answer => answer,
         }
     }
 
-    async fn try_claim(&self, call: &Call) -> Result<ApprovalAnswer, ClientError> {
-        let progress = Progress::default();
+    async fn try_claim(
+        &self,
+        call: &Call,
+        progress: Progress,
+    ) -> Result<ApprovalAnswer, ClientError> {
         let response = self.exchange(call, self.request(call)?, &progress).await?;
         let status = response.status();
         let may_be_refusal =

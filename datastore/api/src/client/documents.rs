@@ -65,10 +65,12 @@ impl Client {
     /// Deletes a document of a layer. One that does not exist is no error.
     pub async fn delete_document(&self, key: &DocumentKey) -> Result<(), ClientError> {
         let call = document_call(Method::DELETE, key);
+        let progress = Progress::default();
         self.retrying(async || {
-            let response = self.send(&call, self.request(&call)?, &Progress::default()).await;
+            let progress = progress.another_try();
+            let response = self.send(&call, self.request(&call)?, &progress).await;
             let response = self.or_unsupported(response).await?;
-            self.check_empty(&call, response).await
+            self.check_empty(&call, response, &progress).await
         })
         .await
     }

@@ -134,7 +134,8 @@ impl Client {
             request = request.header(IF_NONE_MATCH, "*");
         }
         let response = self.send(call, request, &progress).await;
-        self.check_stored(call, response.map_err(|error| upload.sized(error))?, upload).await
+        let response = response.map_err(|error| upload.sized(error))?;
+        self.check_stored(call, response, upload, &progress).await
     }
 
     /// Whether an answer has named a datastore of Plancha. A proxy may replace that header.
@@ -148,12 +149,13 @@ impl Client {
         call: &Call,
         response: Response,
         upload: &Upload,
+        progress: &Progress,
     ) -> Result<(), ClientError> {
         let ours = format!("\"sha256-{}\"", upload.sha256());
         let etag = response.headers().get(ETAG).and_then(|etag| etag.to_str().ok());
         let etag = etag.map(|etag| etag.trim_start_matches("W/").to_owned());
         let names_us = Sender::of(&response) == Sender::Plancha;
-        self.check_empty(call, response).await?;
+        self.check_empty(call, response, progress).await?;
         let reason = match etag {
             Some(etag) if etag.starts_with("\"sha256-") && etag != ours => {
                 format!("what it has stored is {etag}, and not {ours}")
@@ -172,11 +174,12 @@ impl Client {
         &self,
         call: &Call,
         mut response: Response,
+        progress: &Progress,
     ) -> Result<(), ClientError> {
         let (status, mut has_body) = (response.status(), false);
         while !has_body {
             let piece = response.chunk();
-            let piece = self.0.silence.limit(&self.name(call), &Progress::default(), piece).await?;
+            let piece = self.0.silence.limit(&self.name(call), progress, piece).await?;
             let piece = piece.map_err(|error| transport(self.name(call), error))?;
             // Over HTTP/2 there may be an empty one.
             let Some(piece) = piece else { break };
@@ -197,13 +200,8 @@ impl Client {
         self.retrying(async || self.open_try(call, &progress).await).await
     }
 
-    /// A GET or HEAD without retries.
-    pub(super) async fn open(&self, call: &Call) -> Result<Option<Download>, ClientError> {
-        self.open_try(call, &Progress::default()).await
-    }
-
     /// One try of a GET or HEAD. `progress` is shared with its other tries.
-    async fn open_try(
+    pub(super) async fn open_try(
         &self,
         call: &Call,
         progress: &Progress,
@@ -222,7 +220,8 @@ impl Client {
         call: &Call,
     ) -> Result<T, ClientError> {
         const LIMIT: usize = 16 << 20;
-        let body = async || match self.open(call).await? {
+        let progress = Progress::default();
+        let body = async || match self.open_try(call, &progress).await? {
             Some(download) => download.bytes(LIMIT).await,
             None => Err(ClientError::Refused {
                 call: self.name(call),
@@ -328,7 +327,7 @@ impl Client {
         let silence = &self.0.silence;
         let response = silence.limit(&self.name(call), progress, request.send()).await?;
         let response = response.map_err(|error| transport(self.name(call), error))?;
-        if !is_transient(response.status()) {
+        if !is_transient(response.status()) && progress.is_first_answer() {
             silence.end();
         }
         if Sender::of(&response) == Sender::Plancha {

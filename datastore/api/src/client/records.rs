@@ -49,8 +49,9 @@ impl Client {
         run: &RunKey,
     ) -> Result<Option<Attempts>, ClientError> {
         let call = attempts_call(Method::GET, run);
+        let progress = Progress::default();
         let body = self
-            .retrying(async || match self.open(&call).await {
+            .retrying(async || match self.open_try(&call, &progress).await {
                 Ok(Some(download)) => download.bytes(LIMIT).await.map(Some),
                 Err(error) if error.is_unknown_route() && self.is_without_records().await? => {
                     Ok(None)
@@ -80,9 +81,13 @@ impl Client {
         let mut call = attempts_call(Method::POST, run);
         call.query.push(("attempt", attempt.to_string()));
         call.query.push(("claim", claim.to_string()));
+        let progress = Progress::default();
         self.retrying(async || {
-            match self.send(&call, self.request(&call)?, &Progress::default()).await {
-                Ok(response) => self.check_empty(&call, response).await.map(|()| Claimed::Ours),
+            let progress = progress.another_try();
+            match self.send(&call, self.request(&call)?, &progress).await {
+                Ok(response) => {
+                    self.check_empty(&call, response, &progress).await.map(|()| Claimed::Ours)
+                }
                 Err(error) if error.status() == Some(StatusCode::CONFLICT) => Ok(Claimed::Another),
                 Err(error) if error.is_unknown_route() && self.is_without_records().await? => {
                     Ok(Claimed::Unsupported)
@@ -101,7 +106,8 @@ impl Client {
     /// The record that a plan has been applied. `None`: it has not been applied.
     pub async fn get_applied(&self, key: &AppliedKey) -> Result<Option<Vec<u8>>, ClientError> {
         let call = applied_call(Method::GET, key);
-        self.retrying(async || match self.open(&call).await? {
+        let progress = Progress::default();
+        self.retrying(async || match self.open_try(&call, &progress).await? {
             Some(download) => Ok(Some(download.bytes(LIMIT).await?.into())),
             None => Ok(None),
         })
@@ -138,7 +144,7 @@ impl Client {
     /// program, mostly a proxy, answers this request differently.
     async fn is_without_records(&self) -> Result<bool, ClientError> {
         let call = Call { method: Method::GET, path: "/api/plans".into(), query: Vec::new() };
-        match self.send(&call, self.request(&call)?, &Progress::default()).await {
+        match self.send(&call, self.request(&call)?, &Progress::of_answered()).await {
             Err(ClientError::Refused {
                 status: StatusCode::BAD_REQUEST, message, sender, ..
             }) => Ok(sender != Sender::Plancha && message == NO_PARAMETERS),

@@ -2,7 +2,7 @@
 //! tries of a call, and over later calls.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -79,10 +79,12 @@ impl State {
     }
 }
 
-/// How many bytes a call has transferred.
+/// How far a call has come.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Progress {
-    /// By this try.
+    /// Whether one of its tries was answered.
+    answered: Arc<AtomicBool>,
+    /// The bytes transferred by this try.
     bytes: Arc<AtomicU64>,
     /// By the try that transferred most.
     furthest: Arc<AtomicU64>,
@@ -91,7 +93,20 @@ pub(super) struct Progress {
 impl Progress {
     /// The progress of the next try of the same call.
     pub(super) fn another_try(&self) -> Self {
-        Self { bytes: Arc::default(), furthest: Arc::clone(&self.furthest) }
+        let (answered, furthest) = (Arc::clone(&self.answered), Arc::clone(&self.furthest));
+        Self { answered, bytes: Arc::default(), furthest }
+    }
+
+    /// That of a further question of a call that was answered.
+    pub(super) fn of_answered() -> Self {
+        let progress = Self::default();
+        progress.is_first_answer();
+        progress
+    }
+
+    /// Whether this is the first answer to the call. Later ones are no progress: each try may get a head, and then nothing.
+    pub(super) fn is_first_answer(&self) -> bool {
+        !self.answered.swap(true, Ordering::Relaxed)
     }
 
     pub(super) fn moved(&self, bytes: usize) {

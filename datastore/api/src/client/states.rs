@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use reqwest::{Method, StatusCode};
+use reqwest::{Method, RequestBuilder, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -151,7 +151,8 @@ impl Client {
             let progress = progress.another_try();
             let request = upload.attach(self.request(call)?, &progress).await?;
             let response = self.send(call, request, &progress).await;
-            self.check_empty(call, response.map_err(|error| upload.sized(error))?).await
+            let response = response.map_err(|error| upload.sized(error))?;
+            self.check_empty(call, response, &progress).await
         })
         .await
     }
@@ -180,12 +181,7 @@ impl Client {
         lock: &Value,
     ) -> Result<(), ClientError> {
         let call = state_call(unlock(), key, origin.query());
-        self.retrying(async || {
-            let request = self.with_json(&call, self.request(&call)?, lock)?;
-            let response = self.send(&call, request, &Progress::default()).await?;
-            self.check_empty(&call, response).await
-        })
-        .await
+        self.sent(&call, || self.with_json(&call, self.request(&call)?, lock)).await
     }
 
     /// Deletes a state. Its versions stay for 30 days. Needs the permission `admin`.
@@ -207,9 +203,20 @@ impl Client {
     }
 
     async fn send_order(&self, call: &Call) -> Result<(), ClientError> {
+        self.sent(call, || self.request(call)).await
+    }
+
+    /// Sends a request whose answer has no body.
+    async fn sent(
+        &self,
+        call: &Call,
+        request: impl Fn() -> Result<RequestBuilder, ClientError>,
+    ) -> Result<(), ClientError> {
+        let progress = Progress::default();
         self.retrying(async || {
-            let response = self.send(call, self.request(call)?, &Progress::default()).await?;
-            self.check_empty(call, response).await
+            let progress = progress.another_try();
+            let response = self.send(call, request()?, &progress).await?;
+            self.check_empty(call, response, &progress).await
         })
         .await
     }
@@ -245,13 +252,15 @@ impl Client {
         call: &Call,
         request: Option<&LeaseRequest>,
     ) -> Result<LeaseAnswer, ClientError> {
+        let progress = Progress::default();
         let answer: Result<GrantedLease, ClientError> = self
             .retrying(async || {
                 let mut builder = self.request(call)?;
                 if let Some(request) = request {
                     builder = self.with_json(call, builder, request)?;
                 }
-                self.or_unsupported(self.json_of(call, builder).await).await
+                let answer = self.json_of(call, builder, progress.another_try()).await;
+                self.or_unsupported(answer).await
             })
             .await;
         match answer {
@@ -304,12 +313,7 @@ impl Client {
         tool: &ToolRecord,
     ) -> Result<(), ClientError> {
         let call = tool_call(Method::PUT, namespace, layer);
-        self.retrying(async || {
-            let request = self.with_json(&call, self.request(&call)?, tool)?;
-            let response = self.send(&call, request, &Progress::default()).await?;
-            self.check_empty(&call, response).await
-        })
-        .await
+        self.sent(&call, || self.with_json(&call, self.request(&call)?, tool)).await
     }
 
     /// A JSON answer; `None` for something that does not exist, also where the datastore has no such route.
@@ -317,9 +321,11 @@ impl Client {
         &self,
         call: &Call,
     ) -> Result<Option<T>, ClientError> {
+        let progress = Progress::default();
         let answer = self
             .retrying(async || {
-                let answer = self.json_of(call, self.request(call)?).await;
+                let request = self.request(call)?;
+                let answer = self.json_of(call, request, progress.another_try()).await;
                 self.or_unsupported(answer).await
             })
             .await;
@@ -334,9 +340,9 @@ impl Client {
     fn with_json(
         &self,
         call: &Call,
-        request: reqwest::RequestBuilder,
+        request: RequestBuilder,
         body: &impl Serialize,
-    ) -> Result<reqwest::RequestBuilder, ClientError> {
+    ) -> Result<RequestBuilder, ClientError> {
         let body = serde_json::to_vec(body).map_err(|error| ClientError::Answer {
             call: self.name(call),
             reason: error.to_string(),
@@ -347,9 +353,9 @@ impl Client {
     async fn json_of<T: DeserializeOwned>(
         &self,
         call: &Call,
-        request: reqwest::RequestBuilder,
+        request: RequestBuilder,
+        progress: Progress,
     ) -> Result<T, ClientError> {
-        let progress = Progress::default();
         let response = self.send(call, request, &progress).await?;
         let body = self.download(self.name(call), response, progress)?.bytes(LIMIT).await?;
         serde_json::from_slice(&body).map_err(|error| ClientError::Answer {
