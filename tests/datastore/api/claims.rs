@@ -7,7 +7,7 @@ use datastore_api::{AppliedKey, Attempt, Client, ClientError, RunKey, Sha256};
 use futures::future::join_all;
 use reqwest::Method;
 use serde_json::json;
-use support::{Fault, FaultyDatastore, TestDatastore};
+use support::{Fault, FaultyDatastore, PROBLEM, TestDatastore};
 use url::Url;
 
 use crate::http::{Answer, CLIENT, RUN, files, get, put, refusals, request, send, stored};
@@ -283,6 +283,26 @@ async fn proxys_404_is_retried_and_never_taken_as_an_answer() {
         assert!(matches!(error, ClientError::Refused { .. }), "{error}");
         assert_eq!(error.status().unwrap(), 404);
         assert_eq!(proxy.seen().len(), 5, "{part}: {:?}", proxy.seen());
+    }
+}
+
+/// A proxy that keeps the header `Server` of other answers has not passed this one on.
+#[tokio::test]
+async fn problem_document_without_the_header_of_other_answers_is_not_the_datastores_404() {
+    let datastore = TestDatastore::memory().await;
+    let RunKey { namespace, layer, .. } = run();
+    let key = AppliedKey { namespace, layer, plan: Sha256::of(b"plan") };
+    client(&datastore.url).put_applied(&key, &Upload::bytes("record")).await.unwrap();
+    let fault = |times| vec![Fault { method: "GET", part: "/api/applied", status: PROBLEM, times }];
+    let proxy = FaultyDatastore::before(&datastore.url, Vec::new()).await;
+    let client = client(&proxy.url);
+    client.attempts(&run()).await.unwrap();
+    proxy.set_faults(fault(2));
+    assert_eq!(client.get_applied(&key).await.unwrap().unwrap(), b"record");
+    proxy.set_faults(fault(usize::MAX));
+    for client in [client.clone(), client.once(Duration::from_mins(1))] {
+        let error = client.get_applied(&key).await.unwrap_err();
+        assert_eq!(error.status().unwrap(), 404, "{error}");
     }
 }
 

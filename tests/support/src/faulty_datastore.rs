@@ -25,7 +25,7 @@ pub struct Fault {
     /// A part of their path and query.
     pub part: &'static str,
     /// What they are answered instead; 0 is never an answer, [`LOST`] lets them through and breaks off the answer, [`LATE`] lets
-    /// it wait, [`GATEWAY`] is a gateway's 404, [`HEAD`] has no end, and 429 asks for a pause (`Retry-After`) of 30 s, or of
+    /// it wait, [`GATEWAY`] and [`PROBLEM`] are a gateway's 404, [`HEAD`] has no end, and 429 asks for a pause (`Retry-After`) of 30 s, or of
     /// [`FaultyDatastore::set_retry_after`].
     pub status: u16,
     /// How many of them.
@@ -40,6 +40,9 @@ pub const LATE: u16 = 2;
 
 /// The status of a [`Fault`] that is answered 404 in the words of a datastore without the route, as a gateway may do.
 pub const GATEWAY: u16 = 3;
+
+/// The status of a [`Fault`] that is answered 404 with a problem document, as a gateway may do.
+pub const PROBLEM: u16 = 5;
 
 /// The status of a [`Fault`] that is answered 200 and the headers, and nothing more.
 pub const HEAD: u16 = 4;
@@ -216,6 +219,10 @@ const LEASES: &str = "/api/leases/";
 fn refused(proxy: &Proxy, status: u16) -> Response {
     if status == GATEWAY {
         return (StatusCode::NOT_FOUND, "Not Found").into_response();
+    }
+    if status == PROBLEM {
+        let kind = [("content-type", "application/problem+json")];
+        return (StatusCode::NOT_FOUND, kind, "{\"title\":\"Not Found\"}").into_response();
     }
     if status == HEAD {
         return Body::from_stream(futures::stream::pending::<io::Result<Bytes>>()).into_response();

@@ -371,6 +371,10 @@ impl Client {
         if NOT_FOUND.contains(&&*message) && sender == Sender::Unknown {
             sender = Sender::Datastore;
         }
+        // Other answers have named Plancha, so no proxy removes that: this is the word of one, not that there is no object.
+        if status == StatusCode::NOT_FOUND && sender == Sender::Datastore && self.is_ours() {
+            sender = Sender::Unknown;
+        }
         let call = self.name(call);
         ClientError::Refused { call, status, message, retry_after, sender }
     }
