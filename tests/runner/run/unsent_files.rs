@@ -81,6 +81,35 @@ async fn files_an_apply_could_not_store_are_uploaded_by_the_suggested_command() 
     assert_eq!((again.code, made(&sandbox)), (0, 2), "{}", again.stderr);
 }
 
+/// What answers 412 may be no datastore: only a stored record shows that the apply is recorded.
+#[tokio::test(flavor = "multi_thread")]
+async fn record_that_is_refused_as_existing_but_does_not_exist_is_kept_and_sent_later() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let refused = |part| Fault { method: "PUT", part, status: 412, times: usize::MAX };
+    let refused = ["name=applied.json", "/api/applied"].map(refused);
+    let proxy = faulty(&datastore, &refused).await;
+    let order = [UNPLANNED, &["--order-key", "k"]].concat();
+
+    let ended = sandbox.run_with(&proxy.url, &order);
+
+    assert_eq!((ended.code, applies(&sandbox)), (10, 1), "{}", ended.stderr);
+    assert!(ended.stderr.contains("412 Precondition Failed"), "{}", ended.stderr);
+    let dir = unsent(&sandbox).join("default/x/a/0");
+    for faults in [refused.to_vec(), vec![refused[1].clone()]] {
+        proxy.set_faults(faults);
+        let sent = sandbox.run(&upload(&proxy.url, &dir));
+        assert_eq!(sent.code, 10, "{}", sent.stderr);
+        assert!(sent.stderr.contains("/api/applied: 412"), "{}", sent.stderr);
+    }
+    proxy.set_faults(Vec::new());
+    let again = sandbox.run_with(&proxy.url, &order);
+    assert_eq!((again.code, applies(&sandbox)), (0, 1), "{}", again.stderr);
+    assert!(!dir.exists());
+    let stored = StoredRun::new(&datastore, "default", "x", "a");
+    assert_eq!(json(&stored.artifact("applied.json", 0).await)["applied"], "unplanned");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn apply_interrupted_during_its_uploads_keeps_the_remaining_files() {
     let datastore = TestDatastore::memory().await;

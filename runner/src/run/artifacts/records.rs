@@ -104,12 +104,19 @@ pub(crate) fn applied_key(run: &RunKey, digest: Sha256) -> AppliedKey {
     AppliedKey { namespace: run.namespace.clone(), layer: run.layer.clone(), plan: digest }
 }
 
-/// A record that exists already is one of the same attempt or plan.
-fn ignore_existing(stored: Result<(), ClientError>) -> Result<(), ClientError> {
-    match stored {
-        Err(error) if error.status() == Some(StatusCode::PRECONDITION_FAILED) => Ok(()),
-        stored => stored,
-    }
+/// The record that is stored already if a new one was refused with 412, and that refusal.
+async fn stored_before(
+    put: Result<(), ClientError>,
+    read: impl Future<Output = Result<Option<Vec<u8>>, ClientError>>,
+) -> Result<Option<(AppliedRecord, ClientError)>, ClientError> {
+    let refusal = match put {
+        Err(error) if error.status() == Some(StatusCode::PRECONDITION_FAILED) => error,
+        put => return put.map(|()| None),
+    };
+    // Without one the 412 is that of something else, and nothing is recorded.
+    let Some(json) = read.await? else { return Err(refusal) };
+    let record = AppliedRecord::parse(&json).map_err(|reason| unreadable(&reason))?;
+    Ok(Some((record, refusal)))
 }
 
 fn unreadable(reason: &str) -> ClientError {
@@ -117,7 +124,8 @@ fn unreadable(reason: &str) -> ClientError {
     ClientError::Answer { call, reason: reason.to_owned() }
 }
 
-/// Stores the record of an attempt.
+/// Stores the record of an attempt. A stored one that records the same apply is as good; one of another apply says nothing
+/// of this one.
 async fn store(
     client: &Client,
     run: &RunKey,
@@ -125,7 +133,17 @@ async fn store(
     record: &AppliedRecord,
 ) -> Result<(), ClientError> {
     let (file, json) = (other(APPLIED), Upload::bytes(record.to_json()));
-    ignore_existing(client.put_file(run, attempt, &file, &json, Condition::Create).await)
+    let put = client.put_file(run, attempt, &file, &json, Condition::Create).await;
+    let read = async {
+        match client.get_file(run, Some(attempt), &file).await? {
+            Some(download) => Ok(Some(download.bytes(MAX_REPORT).await?.into())),
+            None => Ok(None),
+        }
+    };
+    match stored_before(put, Box::pin(read)).await? {
+        Some((theirs, refusal)) if !theirs.is_same_apply(record) => Err(refusal),
+        _ => Ok(()),
+    }
 }
 
 /// Stores the record under the digest of its plan, and under that of its order's key.
@@ -135,8 +153,13 @@ async fn store_for_layer(
     record: &AppliedRecord,
 ) -> Result<(), ClientError> {
     if let Some(plan) = record.plan_sha256() {
-        let json = Upload::bytes(record.to_json());
-        ignore_existing(client.put_applied(&applied_key(run, plan), &json).await)?;
+        let key = applied_key(run, plan);
+        let put = client.put_applied(&key, &Upload::bytes(record.to_json())).await;
+        // That of any apply of this plan is as good, also of another run: what it says is that the plan was applied.
+        match stored_before(put, Box::pin(client.get_applied(&key))).await? {
+            Some((theirs, refusal)) if !theirs.is_of(plan) => return Err(refusal),
+            _ => {}
+        }
     }
     store_under_key(client, run, record.clone()).await
 }
@@ -150,16 +173,13 @@ pub(crate) async fn store_under_key(
 ) -> Result<(), ClientError> {
     while let Some(order_key) = record.order_key {
         let key = applied_key(run, order_key.record_sha256());
-        match client.put_applied(&key, &Upload::bytes(record.to_json())).await {
-            Err(error) if error.status() == Some(StatusCode::PRECONDITION_FAILED) => {}
-            stored => return stored,
+        let put = client.put_applied(&key, &Upload::bytes(record.to_json())).await;
+        match stored_before(put, Box::pin(client.get_applied(&key))).await? {
+            Some((theirs, _)) if !theirs.is_same_apply(&record) => {
+                record.order_key = Some(order_key.next());
+            }
+            _ => return Ok(()),
         }
-        let stored = client.get_applied(&key).await?;
-        let stored = stored.and_then(|json| AppliedRecord::parse(&json).ok());
-        if stored.is_some_and(|stored| stored.is_same_apply(&record)) {
-            return Ok(());
-        }
-        record.order_key = Some(order_key.next());
     }
     Ok(())
 }

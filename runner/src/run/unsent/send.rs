@@ -463,7 +463,7 @@ async fn send_record(
         }
     }
     // Another apply may have been recorded under this key since: then this one gets the next key that is free.
-    store_under_key(client, run, record.clone()).await?;
+    Box::pin(store_under_key(client, run, record.clone())).await?;
     Ok(of_attempt)
 }
 
