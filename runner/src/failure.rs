@@ -51,6 +51,8 @@ const SHOWN_ERRORS: usize = 20;
 /// What to do about an attempt that cannot be taken.
 const TAKEN: &str = "leave out --attempt for the next free one, or name another";
 const NONE_FREE: &str = "use another --run";
+const ALL_CLAIMED: &str =
+    "check that a datastore answers, and no proxy in its place; then use another --run";
 /// What to do about an order that was applied under the same name, or that cannot be compared.
 const APPLIED_ELSEWHERE: &str =
     "use another --run or --name for this place, or apply it under this name with --again";
@@ -250,6 +252,7 @@ impl From<&RunError> for Failure {
             | RunError::Open(OpenError::Datastore(cause)) => Self::of_datastore(cause, error),
             RunError::Open(OpenError::Taken { .. }) => Self::of_config(error, TAKEN),
             RunError::Open(OpenError::NoneFree { .. }) => Self::of_config(error, NONE_FREE),
+            RunError::Open(OpenError::AllClaimed { .. }) => Self::of_config(error, ALL_CLAIMED),
             RunError::Applied(cause) => Self::of_applied(error, cause),
             RunError::Tool { .. } | RunError::Killed { .. } | RunError::TimedOut { .. } => {
                 Self::of_step(error)

@@ -8,7 +8,9 @@ use std::path::PathBuf;
 use std::process::Stdio;
 
 use serde_json::Value;
-use support::{Ended, Fault, FaultyDatastore, Sandbox, Started, TestDatastore, eventually};
+use support::{
+    CLAIMED, Ended, Fault, FaultyDatastore, Sandbox, Started, TestDatastore, eventually,
+};
 use url::Url;
 
 use crate::stored_run::StoredRun;
@@ -248,6 +250,24 @@ async fn run_without_a_free_attempt_number_is_refused() {
     let taken = Fault { method: "PUT", part: "format=bin", status: 412, times: 1 };
     let taken = faulty(&datastore, &[taken]).await;
     refused(&taken.url, "moved", &["--attempt", "4294967295"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn claiming_ends_where_every_claim_is_refused() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    for (status, code, tries, text) in [
+        (409, 10, 1, "409 Conflict"),
+        (CLAIMED, 8, 1000, "the datastore answers for each of 1000 numbers up to 999"),
+    ] {
+        let fault = Fault { method: "POST", part: "/api/attempts", status, times: ALWAYS };
+        let proxy = faulty(&datastore, &[fault]).await;
+        let ended = sandbox.run_with(&proxy.url, UNPLANNED);
+        assert_eq!((ended.code, applies(&sandbox)), (code, 0), "{}", ended.stderr);
+        assert!(ended.stderr.contains(text), "{}", ended.stderr);
+        let claims = proxy.seen().iter().filter(|line| line.starts_with("POST")).count();
+        assert_eq!(claims, tries, "{text}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -25,7 +25,8 @@ pub struct Fault {
     /// A part of their path and query.
     pub part: &'static str,
     /// What they are answered instead; 0 is never an answer, [`LOST`] lets them through and breaks off the answer, [`LATE`] lets
-    /// it wait, [`GATEWAY`] and [`PROBLEM`] are a gateway's 404, [`HEAD`] has no end, and 429 asks for a pause (`Retry-After`) of 30 s, or of
+    /// it wait, [`GATEWAY`] and [`PROBLEM`] are a gateway's 404, [`CLAIMED`] is the datastore's own
+    /// 409, [`HEAD`] has no end, and 429 asks for a pause (`Retry-After`) of 30 s, or of
     /// [`FaultyDatastore::set_retry_after`].
     pub status: u16,
     /// How many of them.
@@ -43,6 +44,9 @@ pub const GATEWAY: u16 = 3;
 
 /// The status of a [`Fault`] that is answered 404 with a problem document, as a gateway may do.
 pub const PROBLEM: u16 = 5;
+
+/// The status of a [`Fault`] that is answered 409 as a datastore answers to a claim.
+pub const CLAIMED: u16 = 6;
 
 /// The status of a [`Fault`] that is answered 200 and the headers, and nothing more.
 pub const HEAD: u16 = 4;
@@ -220,9 +224,15 @@ fn refused(proxy: &Proxy, status: u16) -> Response {
     if status == GATEWAY {
         return (StatusCode::NOT_FOUND, "Not Found").into_response();
     }
-    if status == PROBLEM {
+    let problem = |status| {
         let kind = [("content-type", "application/problem+json")];
-        return (StatusCode::NOT_FOUND, kind, "{\"title\":\"Not Found\"}").into_response();
+        (status, kind, "{\"title\":\"a fault of the test's\"}").into_response()
+    };
+    if status == PROBLEM {
+        return problem(StatusCode::NOT_FOUND);
+    }
+    if status == CLAIMED {
+        return problem(StatusCode::CONFLICT);
     }
     if status == HEAD {
         return Body::from_stream(futures::stream::pending::<io::Result<Bytes>>()).into_response();

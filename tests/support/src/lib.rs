@@ -19,7 +19,9 @@ pub use crate::datastore::TestDatastore;
 pub use crate::fake_cloud::{CloudFault, Dialect, FakeCloud, Pace};
 pub use crate::fake_cluster::FakeCluster;
 pub use crate::fake_token_reviews::{FakeTokenReviews, TokenReviewFault};
-pub use crate::faulty_datastore::{Fault, FaultyDatastore, GATEWAY, HEAD, LATE, LOST, PROBLEM};
+pub use crate::faulty_datastore::{
+    CLAIMED, Fault, FaultyDatastore, GATEWAY, HEAD, LATE, LOST, PROBLEM,
+};
 pub use crate::issuer::{FakeIssuer, IssuerFault, Signature};
 pub use crate::release_mirror::{MirrorFault, MirroredTool, ReleaseMirror};
 pub use crate::sandbox::{

@@ -88,7 +88,12 @@ impl Client {
                 Ok(response) => {
                     self.check_empty(&call, response, &progress).await.map(|()| Claimed::Ours)
                 }
-                Err(error) if error.status() == Some(StatusCode::CONFLICT) => Ok(Claimed::Another),
+                // Only a datastore knows of claims: another program's 409 says nothing of them.
+                Err(ClientError::Refused {
+                    status: StatusCode::CONFLICT,
+                    sender: Sender::Plancha | Sender::Datastore,
+                    ..
+                }) => Ok(Claimed::Another),
                 Err(error) if error.is_unknown_route() && self.is_without_records().await? => {
                     Ok(Claimed::Unsupported)
                 }

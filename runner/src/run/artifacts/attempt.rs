@@ -10,6 +10,11 @@ pub(crate) enum OpenError {
     Taken { run: Name, attempt: Attempt, why: &'static str },
     #[error("run {run} has no free attempt number left: attempt {last} is stored or claimed")]
     NoneFree { run: Name, last: Attempt },
+    #[error(
+        "no attempt of run {run} can be claimed: the datastore answers for each of {tries} numbers up to {last} that another run \
+         has claimed it"
+    )]
+    AllClaimed { run: Name, tries: u32, last: Attempt },
     #[error("the datastore")]
     Datastore(#[from] ClientError),
 }

@@ -9,6 +9,9 @@ use datastore_api::{Attempt, ClaimId, Client, ClientError, File, PlanFormat, Run
 use crate::run::artifacts::attempt::{OpenError, after, next_free};
 use crate::run::artifacts::{APPLIED, Artifacts, REPORT, Server};
 
+/// So many numbers are tried. Those of the listed claims are not among them, so each one is that of a run that begins now.
+const TRIES: u32 = 1000;
+
 /// Which attempt a run asks for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AttemptRequest {
@@ -113,10 +116,16 @@ impl Artifacts {
 
     /// Claims this attempt, or the next one that is free.
     pub(super) async fn claim_free(&mut self) -> Result<(), OpenError> {
-        while !self.claim().await? {
+        for _ in 1..TRIES {
+            if self.claim().await? {
+                return Ok(());
+            }
             self.attempt = after(&self.run.run, self.attempt)?;
         }
-        Ok(())
+        if self.claim().await? {
+            return Ok(());
+        }
+        Err(OpenError::AllClaimed { run: self.run.run.clone(), tries: TRIES, last: self.attempt })
     }
 
     /// Whether this attempt holds a finished plan or an apply.
