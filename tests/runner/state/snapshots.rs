@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use support::{Ended, Fault, FaultyDatastore, Sandbox, TestDatastore, eventually, wait_for};
+use support::{Ended, Fault, FaultyDatastore, LATE, Sandbox, TestDatastore, eventually, wait_for};
 use url::Url;
 
 use crate::{RUNNER, json};
@@ -177,6 +177,29 @@ async fn failed_uploads_are_tried_again_and_never_fail_the_apply() {
             assert!(ended.stderr.contains(warned), "{status}: {}", ended.stderr);
         }
     }
+}
+
+/// The datastore is silent about snapshots while the tool works, and slow after it.
+#[tokio::test(flavor = "multi_thread")]
+async fn silence_during_an_apply_does_not_shorten_the_uploads_after_it() {
+    let datastore = TestDatastore::memory().await;
+    let put = |part, status, times| Fault { method: "PUT", part, status, times };
+    let faults = vec![put("/api/states", 0, 2), put("name=run.json", LATE, usize::MAX)];
+    let proxy = FaultyDatastore::before(&datastore.url, faults).await;
+    let sandbox = module(&chain(&["a", "b"]));
+    sandbox.write("a", "");
+    // After two silent tries a client gives up, and then waits for a quarter of a second.
+    let runner =
+        sandbox.start(Some(&proxy.url), &[&APPLY[..], &["--datastore-timeout", "3s"]].concat());
+    eventually("two uploads are silent", || {
+        proxy.seen().iter().filter(|seen| seen.starts_with("PUT /api/states?")).count() == 2
+    });
+    sandbox.write("b", "");
+    let ended = runner.wait();
+    ok(&ended);
+    assert!(!ended.stderr.contains("snapshot"), "{}", ended.stderr);
+    let stored = snapshots(&datastore.url, "default").await;
+    assert_eq!(objects(&datastore.url, "default", &stored[0]).await, ["a", "b"]);
 }
 
 /// The plan is bound to the state that it was made of, and a state that cannot be written is an artifact, too.

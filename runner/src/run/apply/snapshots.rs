@@ -29,6 +29,8 @@ use crate::run::prepare::Prepared;
 const POLL: Duration = Duration::from_millis(250);
 /// Between two uploads that fail.
 const PAUSE: Duration = Duration::from_secs(5);
+/// How long the datastore may be silent during an upload while the tool works.
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// What the last upload gets after a signal, even if the tool has used up the grace period.
 const LEAST: Duration = Duration::from_secs(3);
 /// The directory of the copies, in the private directory.
@@ -60,19 +62,31 @@ struct Store {
     origin: StateOrigin,
 }
 
-/// An upload in flight, which ends with the file that it sends.
-type Sending = Pin<Box<dyn Future<Output = (PathBuf, Result<(), ClientError>)>>>;
+/// An upload in flight.
+type Sending = Pin<Box<dyn Future<Output = Sent>>>;
+
+/// An upload that has ended.
+#[derive(Debug)]
+struct Sent {
+    file: PathBuf,
+    /// Whether the tool had ended before it.
+    is_last: bool,
+    result: Result<(), ClientError>,
+}
 
 impl Store {
-    fn send(&self, file: PathBuf) -> Sending {
-        let store = self.clone();
+    /// While the tool works, one try with a client of its own: the datastore is not given up for the uploads of the run.
+    fn send(&self, file: PathBuf, is_last: bool) -> Sending {
+        let Self { client, key, origin } = self.clone();
+        let client =
+            if is_last { client } else { client.once(TIMEOUT.min(client.settings().timeout)) };
         Box::pin(async move {
             let sent = async {
                 let upload = Upload::file(&file).await?;
-                store.client.put_snapshot(&store.key, &store.origin, &upload).await
+                client.put_snapshot(&key, &origin, &upload).await
             };
-            let sent = sent.await;
-            (file, sent)
+            let result = sent.await;
+            Sent { file, is_last, result }
         })
     }
 }
@@ -130,7 +144,7 @@ async fn follow(
         }
         let is_due = sending.is_none() && (has_ended || Instant::now() >= not_before);
         if let Some(store) = store.as_ref().filter(|_| is_due) {
-            sending = waiting.take().map(|version| store.send(version));
+            sending = waiting.take().map(|version| store.send(version, has_ended));
         }
         if has_ended && sending.is_none() {
             watcher.keep_last();
@@ -138,18 +152,18 @@ async fn follow(
         }
         tokio::select! {
             biased;
-            (sent, result) = output(&mut sending) => {
+            Sent { file, is_last, result } = output(&mut sending) => {
                 sending = None;
                 outcome.lost = None;
-                watcher.discard(&sent);
+                watcher.discard(&file);
                 if let Err(error) = result {
                     not_before = Instant::now() + PAUSE;
-                    if is_final(&error) {
+                    if is_final(&error, is_last) {
                         store = None;
                     } else {
                         tracing::debug!("a snapshot of the state is not stored now: {}", chain(&error));
-                        // When the tool has ended, the client itself has tried it often enough.
-                        waiting = waiting.or_else(|| watcher.last().filter(|_| !has_ended));
+                        // After the end the client itself has tried it often enough.
+                        waiting = waiting.or_else(|| watcher.last().filter(|_| !is_last));
                         outcome.lost = Some(chain(&error));
                     }
                 }
@@ -161,7 +175,7 @@ async fn follow(
 }
 
 /// The result of an upload in flight. Without one it never comes.
-async fn output(sending: &mut Option<Sending>) -> (PathBuf, Result<(), ClientError>) {
+async fn output(sending: &mut Option<Sending>) -> Sent {
     match sending {
         Some(sending) => sending.await,
         None => std::future::pending().await,
@@ -169,10 +183,10 @@ async fn output(sending: &mut Option<Sending>) -> (PathBuf, Result<(), ClientErr
 }
 
 /// Whether the datastore takes no snapshots at all.
-fn is_final(error: &ClientError) -> bool {
+fn is_final(error: &ClientError, is_last: bool) -> bool {
     match error.status() {
-        // An older one.
-        Some(StatusCode::NOT_FOUND) => {
+        // An older one, unless a proxy says so for a moment.
+        Some(StatusCode::NOT_FOUND) if is_last || !error.is_transient() => {
             tracing::debug!("the datastore stores no snapshots of states: {}", chain(error));
             true
         }
