@@ -195,7 +195,8 @@ more. Until then nothing of a deleted state is deleted. Without --max-age state=
 
 Never deleted: the present version of a state, and its last version and snapshot of a run that has applied \
 (applied.json), with that record; the newest plan.bin of each layer and the files beside it that an apply needs; the newest bundle \
-of each ref; and everything of a run with a file younger than --min-age, by the clock of the storage.
+of each ref; everything of a run with a file, or a live log, younger than --min-age, by the clock of the storage; and everything of \
+a run with an attempt that was claimed within 7 days and has no files yet.
 
 Ages are those that the storage shows. A copy to another bucket, or a restored backup without times, is as old as the \
 copy: --max-age counts from then on, and --keep-runs may keep the wrong runs.

@@ -12,7 +12,7 @@ use reqwest::Method;
 use support::TestDatastore;
 use tempfile::TempDir;
 
-use crate::http::{CLIENT, RUN, files, get, request, send};
+use crate::http::{CLIENT, RUN, files, get, request, send, stored};
 use crate::program::process::{Running, program};
 
 /// How many pieces there are before they are merged.
@@ -62,6 +62,70 @@ async fn gc_deletes_the_log_of_a_run_that_was_lost_a_month_ago_and_has_no_files(
         assert!(gc.status.success(), "{}", String::from_utf8_lossy(&gc.stderr));
         assert_eq!(get(&datastore, &log()).await.status == 200, is_left, "{days}");
     }
+}
+
+/// Sets when a file below the storage was changed: this many hours ago.
+fn age(root: &Path, path: &str, hours: u64) {
+    let file = std::fs::File::options().append(true).open(root.join(path)).unwrap();
+    file.set_modified(SystemTime::now() - Duration::from_hours(hours)).unwrap();
+}
+
+#[tokio::test]
+async fn gc_keeps_a_run_with_an_attempt_at_work_though_its_files_are_old() {
+    let root = TempDir::new().unwrap();
+    let root = root.path();
+    let datastore = TestDatastore::of(Config::of(Storage::File(root.to_owned()))).await;
+    let of = |run: &str| format!("namespace=a&layer=b&run={run}");
+    let claimed = |run: &str, attempt| format!(".plancha/claims/a/b/{run}/{attempt}");
+    let claim = async |run: &str, attempt: u32| {
+        let rest = format!("attempts?{}&attempt={attempt}&claim=x", of(run));
+        assert_eq!(send(request(&datastore, Method::POST, &rest)).await.status, 200);
+    };
+    for (run, hours) in [("applies", 200), ("begins", 200), ("lost", 200), ("newest", 2)] {
+        claim(run, 0).await;
+        stored(&datastore, &format!("plans?{}&attempt=0", of(run)), "plan").await;
+        age(root, &format!("layers/a/b/{run}/0/plan.json"), hours);
+        age(root, &claimed(run, 0), hours);
+    }
+    // An attempt with a live log need not be claimed.
+    for (run, hours) in [("begins", 3), ("lost", 199)] {
+        claim(run, 1).await;
+        age(root, &claimed(run, 1), hours);
+    }
+    let append = async |run: &str, offset: usize, rest: &str| {
+        let rest = format!("logs?{}&attempt=1&offset={offset}{rest}", of(run));
+        send(request(&datastore, Method::POST, &rest).body("text")).await.status
+    };
+    for run in ["applies", "lost"] {
+        assert_eq!(append(run, 0, "").await, 200);
+        let live = root.join(format!(".plancha/live/a/b/{run}/1"));
+        for file in files(&live) {
+            age(&live, file.to_str().unwrap(), if run == "lost" { 199 } else { 2 });
+        }
+    }
+    assert_eq!(append("applies", 4, "").await, 200);
+    for entry in files(&root.join(".plancha/runs")) {
+        age(root, &format!(".plancha/runs/{}", entry.display()), 200);
+    }
+    let storage = format!("file://{}", root.display());
+    let gc = program(&["gc", "--storage", &storage, "--keep-runs", "1"]).output().unwrap();
+    assert!(gc.status.success(), "{}", String::from_utf8_lossy(&gc.stderr));
+    let reported = String::from_utf8_lossy(&gc.stdout);
+    assert!(reported.ends_with("1 of 4 artifacts deleted, 4B\n"), "{reported}");
+    let runs = get(&datastore, "runs?namespace=a&layer=b").await.json();
+    let mut runs = runs["runs"].as_array().unwrap().iter().map(|run| run["run"].as_str().unwrap());
+    assert!(!runs.clone().any(|run| run == "lost") && runs.clone().count() == 3, "{reported}");
+    assert!(runs.any(|run| run == "begins"));
+    let left = files(&root.join(".plancha/claims/a/b"));
+    let left = left.iter().map(|path| path.to_str().unwrap()).collect::<Vec<_>>();
+    assert_eq!(left, ["applies/0", "begins/0", "begins/1", "newest/0"]);
+    // The writer goes on, also in a process that knows nothing of it.
+    let other = TestDatastore::of(Config::of(Storage::File(root.to_owned()))).await;
+    let rest = format!("logs?{}&attempt=1&offset=8&complete=true", of("applies"));
+    let ended = send(request(&other, Method::POST, &rest).body("end")).await;
+    assert_eq!(ended.status, 200, "{}", ended.text());
+    let log = get(&other, &format!("logs?{}&attempt=1", of("applies"))).await;
+    assert_eq!(log.json()["results"][0], "texttextend");
 }
 
 /// Appends lines until the server no longer answers.

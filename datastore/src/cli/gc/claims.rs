@@ -1,4 +1,4 @@
-//! What `gc` deletes beside artifacts: claims of attempts, and records of applied plans.
+//! What `gc` deletes beside artifacts: claims of attempts, and records of applied plans; and which runs are at work.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use crate::cli::error::CommandError;
 use crate::cli::gc::context::{Context, Swept, failed, layer};
 use crate::cli::gc::select::Item;
-use crate::store::{APPLIED, CLAIMS, Claim, Key, Object};
+use crate::store::{APPLIED, CLAIMS, Claim, Key, LIVE, Object, live_attempt};
 
 /// The age from which a claim without files is deleted. A younger one may belong to a run in progress.
 const UNUSED_CLAIM_AGE: Duration = Duration::from_hours(7 * 24);
@@ -19,6 +19,31 @@ const APPLIED_RECORD_AGE: Duration = Duration::from_hours(30 * 24);
 const PARALLEL_DELETIONS: usize = 16;
 
 impl Context<'_> {
+    /// The directories of a layer's runs with an attempt that may be at work: its live log is younger than the least age, or its
+    /// claim has no files yet. Read now: an attempt may have begun long after this command. `items` are the layer's artifacts.
+    pub(super) async fn working_runs(
+        &self,
+        layer: &str,
+        items: &[Item],
+    ) -> Result<HashSet<String>, CommandError> {
+        let used = used_claims(items);
+        let live = self.store.list(&format!("{LIVE}{layer}/")).map_err(failed("list"))?;
+        let claims = self.store.list(&format!("{CLAIMS}{layer}/")).map_err(failed("list"))?;
+        let mut objects = std::pin::pin!(live.chain(claims));
+        let mut working = HashSet::new();
+        while let Some(object) = objects.try_next().await.map_err(failed("list"))? {
+            let age = Duration::try_from(self.now.duration_since(object.modified));
+            let age = age.unwrap_or_default();
+            let run = match (live_attempt(&object.key), Claim::of(&object)) {
+                (Some((run, _)), _) if age < self.rules.min_age => run.to_string(),
+                (_, Some(claim)) if age <= UNUSED_CLAIM_AGE && !used.contains(&claim) => claim.run,
+                _ => continue,
+            };
+            working.insert(format!("layers/{run}/"));
+        }
+        Ok(working)
+    }
+
     /// Deletes the claims of a layer whose run was deleted, and old ones without files.
     pub(super) async fn delete_claims(
         &self,
@@ -26,11 +51,7 @@ impl Context<'_> {
         items: &[Item],
         swept: &mut Swept,
     ) -> Result<(), CommandError> {
-        let used = items.iter().filter_map(|item| match &item.key {
-            Key::File(run, attempt, _) => Some(Claim { run: run.to_string(), attempt: *attempt }),
-            _ => None,
-        });
-        let used = used.collect::<HashSet<_>>();
+        let used = used_claims(items);
         let removed = std::mem::take(&mut swept.removed_directories);
         let is_expired = |object: &Object, age| {
             let Some(claim) = Claim::of(object) else { return false };
@@ -109,4 +130,13 @@ impl Context<'_> {
         }
         Ok(())
     }
+}
+
+/// The claims of attempts that have files.
+fn used_claims(items: &[Item]) -> HashSet<Claim> {
+    let used = items.iter().filter_map(|item| match &item.key {
+        Key::File(run, attempt, _) => Some(Claim { run: run.to_string(), attempt: *attempt }),
+        _ => None,
+    });
+    used.collect()
 }

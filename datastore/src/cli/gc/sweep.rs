@@ -1,7 +1,7 @@
 //! `gc`: lists the objects, selects the expired ones by [`Rules`], lists these again, and deletes them.
 //!
 //! The datastore may serve meanwhile. Selected objects are listed a second time right before they are deleted, and a
-//! run that has changed is kept. An upload that begins after that writes an object of its own, and the index entry of
+//! run that has changed is kept, as is one with an attempt at work. An upload that begins after that writes an object of its own, and the index entry of
 //! its run is too young to be deleted.
 //!
 //! In a bucket, several layers and repositories are swept at the same time, and one request deletes many objects. The
@@ -146,7 +146,16 @@ impl Owner<'_> {
             self.items.iter().filter(is_own).cloned().collect()
         };
         let expired = rules.select(&own, now);
-        let is_kept = |item: &Item| self.context.kept_records.contains(&item.path);
+        let layer = self.path.strip_prefix("layers/");
+        let working = match layer {
+            Some(layer) if !expired.is_empty() => {
+                self.context.working_runs(layer, self.items).await?
+            }
+            _ => HashSet::new(),
+        };
+        let is_kept = |item: &Item| {
+            working.contains(group(item)) || self.context.kept_records.contains(&item.path)
+        };
         for (item, reason) in expired.into_iter().filter(|(item, _)| !is_kept(item)) {
             selected.entry(group(item)).or_default().push((item, reason));
         }
@@ -158,8 +167,13 @@ impl Owner<'_> {
         while let Some(swept) = swept.try_next().await? {
             total.add(swept);
         }
-        if let Some(layer) = self.path.strip_prefix("layers/") {
+        if let Some(layer) = layer {
             total.layers.insert(layer.to_owned());
+            if !total.removed_directories.is_empty() {
+                // An attempt may have begun since the files of its run were listed.
+                let working = self.context.working_runs(layer, self.items).await?;
+                total.removed_directories.retain(|directory| !working.contains(directory));
+            }
             self.delete_entries(layer, &mut total).await?;
             self.context.delete_claims(layer, self.items, &mut total).await?;
             self.context.delete_applied(layer, self.items, &mut total).await?;
