@@ -26,7 +26,7 @@ use crate::observe::log::IMMEDIATE;
 /// The largest form, in bytes: a token and a path.
 const MAX_FORM: usize = 16 << 10;
 /// From the head of a form to its end.
-const FORM_TIMEOUT: Duration = Duration::from_secs(10);
+const FORM_TIMEOUT: Duration = Duration::from_secs(3);
 /// The longest path to show after a sign-in, in bytes: it is kept in a cookie meanwhile.
 const MAX_NEXT: usize = 1024;
 
@@ -43,6 +43,10 @@ pub(crate) async fn sign_in(
 ) -> Response {
     let (parts, body) = request.into_parts();
     let context = parts.extensions.get::<RequestContext>();
+    if let Err(error) = authenticator.check_form(&parts.headers) {
+        record(context, &error);
+        return page(&authenticator, &parts.headers, "/", Some(&error));
+    }
     let (mut token, mut next) = (None, None);
     // A form that is too large, broken or slow is an empty one: its token is unknown.
     let form = timeout(FORM_TIMEOUT, to_bytes(body, MAX_FORM)).await;

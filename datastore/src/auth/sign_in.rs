@@ -70,6 +70,11 @@ impl Authenticator {
         Ok(SignInOptions { issuers, by_token })
     }
 
+    /// Checks the headers of a form: whether it is one of ours.
+    pub(crate) fn check_form(&self, headers: &HeaderMap) -> Result<(), SignInError> {
+        self.of_form(headers).map(drop)
+    }
+
     /// Signs in by a token, which a form of ours has sent.
     pub(crate) async fn sign_in(
         &self,

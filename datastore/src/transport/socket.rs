@@ -25,6 +25,8 @@ const LINGER: Duration = Duration::from_secs(10);
 /// The same after the last response of a drain: the caller may already have sent further requests, and unread bytes
 /// make the kernel reset the connection.
 const DRAIN_LINGER: Duration = Duration::from_secs(2);
+/// The same once the connection is to be closed to make room: its caller usually has the response by then.
+const EVICTED_LINGER: Duration = Duration::from_millis(250);
 /// How long a connection may be open, or the head of a request take, before it may be closed to make room.
 const EVICT_GRACE: Duration = Duration::from_secs(1);
 
@@ -346,6 +348,12 @@ impl AsyncWrite for Socket {
                 none.insert(Box::pin(sleep(linger)))
             }
         };
+        if this.evicted.as_mut().poll(cx).is_ready() {
+            let soon = Instant::now() + EVICTED_LINGER;
+            if linger.deadline() > soon {
+                linger.as_mut().reset(soon);
+            }
+        }
         let mut discarded = [0; 16 << 10];
         loop {
             if linger.as_mut().poll(cx).is_ready() {
@@ -364,7 +372,7 @@ impl AsyncWrite for Socket {
 mod tests {
     use std::io::Write as _;
 
-    use tokio::io::AsyncReadExt as _;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
 
     use super::*;
@@ -402,6 +410,23 @@ mod tests {
         let mut bytes = [0; 64];
         let (closed, ()) = tokio::join!(socket.read(&mut bytes), evict);
         assert_eq!(closed.unwrap_err().kind(), io::ErrorKind::ConnectionAborted);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_evicted_connection_lingers_only_for_a_moment() {
+        let (mut socket, stage, _caller) = idle().await;
+        let refused = ActiveRequest::begin(Arc::clone(&stage));
+        refused.linger();
+        drop(refused);
+        let began = Instant::now();
+        let evict = async {
+            sleep(Duration::from_secs(1)).await;
+            assert_eq!(stage.eviction_order().unwrap().0, 0);
+            stage.evict();
+        };
+        let (closed, ()) = tokio::join!(socket.shutdown(), evict);
+        closed.unwrap();
+        assert_eq!(began.elapsed().as_secs(), 1, "instead of {LINGER:?}");
     }
 
     #[test]

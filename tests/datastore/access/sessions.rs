@@ -1,5 +1,7 @@
 //! Sessions of browsers by tokens: signing in and out, and what a session may do.
 
+use std::io::Write as _;
+
 use datastore::config::Config;
 use datastore::store::Storage;
 use datastore::{Auth, Callers, Policy, SessionKeys, SessionSettings, Verb};
@@ -10,6 +12,7 @@ use tempfile::TempDir;
 use crate::access::authentication::{asked, guarded as with_accounts, token};
 use crate::access::browser::Browser;
 use crate::http::{RUN, put, request, send, stored};
+use crate::transport::memory::{answer, connect};
 
 /// A token for team-a, and its rules with more in them.
 fn rules(more: &str) -> (String, String) {
@@ -101,6 +104,17 @@ async fn a_rule_can_grant_a_session_everything() {
     assert_eq!(browser.status(&format!("artifacts?{RUN}&attempt=0&name=outputs.json")).await, 404);
     // Neither states nor documents are in the rule.
     assert_eq!(browser.status("documents?namespace=team-a&layer=l&name=outputs.json").await, 403);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_form_of_another_page_is_refused_before_its_body_is_read() {
+    let (_, rules) = rules("");
+    let datastore = over(&rules, SessionSettings::default(), &[]).await;
+    let mut socket = connect(&datastore);
+    let head = "POST /sign-in HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\n";
+    write!(socket, "{head}content-length: 10\r\n\r\n").unwrap();
+    let refused = answer(&mut socket);
+    assert!(refused.starts_with("HTTP/1.1 403 "), "{refused}");
 }
 
 #[tokio::test]
