@@ -24,6 +24,7 @@ use crate::kind::Kind;
 use crate::observe::context::RequestContext;
 use crate::store::{ByteStream, Key, MAX_APPEND, Meta, PutConditions, Store, StoreError};
 use crate::transport::admission::Admitted;
+use crate::transport::body_guard::guarded;
 use crate::transport::limits::Limits;
 use crate::transport::upload_body::{self, Pieces};
 
@@ -54,7 +55,7 @@ pub(crate) struct Upload {
 pub(crate) struct AppendBody(pub(crate) Upload);
 
 impl AppendBody {
-    /// All its bytes.
+    /// All its bytes, which keep their memory allocated.
     pub(crate) async fn bytes(self) -> Result<Bytes, Cause> {
         let conditions = conditions(&self.0.headers)?;
         if conditions.create {
@@ -65,6 +66,7 @@ impl AppendBody {
         if length.is_some_and(|length| length > MAX_APPEND) {
             return Err(Cause::LargeAppend);
         }
+        let admitted = self.0.admitted.clone();
         let (_, mut pieces) = self.0.limited(Kind::Log)?;
         let mut bytes = BytesMut::with_capacity(length.unwrap_or_default());
         while let Some(piece) = pieces.try_next().await.map_err(StoreError::Upload)? {
@@ -78,7 +80,7 @@ impl AppendBody {
             Some(announced) if announced != received => {
                 Err(StoreError::Digest { announced, received }.into())
             }
-            _ => Ok(bytes.freeze()),
+            _ => Ok(guarded(bytes.freeze(), admitted)),
         }
     }
 }

@@ -29,9 +29,10 @@ use axum::extract::Request;
 use axum::http::header::{CONTENT_LENGTH, HeaderMap};
 use axum::response::Response;
 
+use crate::api::route::Route;
 use crate::auth::caller::Caller;
 use crate::observe::context::RequestContext;
-use crate::store::Store;
+use crate::store::{MAX_APPEND, Store};
 use crate::transport::body_guard::hold_until_sent;
 use crate::transport::limits::Limits;
 use crate::transport::memory::{Lease, Memory, PIECE, Tenant};
@@ -123,7 +124,10 @@ impl Admission {
     ) -> Result<Response, Busy> {
         let tenant = tenant(context);
         if context.route().is_upload() {
-            self.upload(request, &tenant, next).await
+            // An append is collected before it is stored.
+            let is_append = context.route() == Route::AppendLogs;
+            let max = if is_append { self.0.upload.max(MAX_APPEND) } else { self.0.upload };
+            self.upload(request, &tenant, max, next).await
         } else if context.route().is_listing() {
             self.listing(request, &tenant, next).await
         } else {
@@ -135,9 +139,9 @@ impl Admission {
         &self,
         mut request: Request,
         tenant: &Tenant,
+        max: usize,
         next: impl FnOnce(Request) -> F,
     ) -> Result<Response, Busy> {
-        let max = self.0.upload;
         let length = content_length(request.headers()).map_or(max, |length| length.min(max));
         let lease = self.take(tenant, length).await?;
         request.extensions_mut().insert(Admitted::new(lease, Uploading::of(&self.0)));
@@ -226,10 +230,12 @@ fn content_length(headers: &HeaderMap) -> Option<usize> {
 mod tests {
     use axum::BoxError;
     use axum::body::Body;
+    use axum::extract::FromRequest as _;
     use bytes::Bytes;
     use futures::{FutureExt as _, StreamExt as _, channel::mpsc};
 
     use super::*;
+    use crate::api::transfer::AppendBody;
     use crate::kind::Kind;
     use crate::store::{Key, PutConditions, Storage};
     use crate::transport::upload_body::limited;
@@ -258,5 +264,20 @@ mod tests {
         assert_eq!(memory.usage().taken, 0);
         let (_, bytes) = store.open_whole(&key).await.unwrap();
         assert_eq!(bytes.count().await, 1, "the complete body is stored");
+    }
+    #[tokio::test]
+    async fn the_bytes_of_an_append_keep_their_memory() {
+        let memory = Memory::new(16 << 20);
+        let limits = Limits::default();
+        let admission =
+            Admission::new(&limits, &Store::open(&Storage::Memory).unwrap(), memory.clone());
+        let lease = memory.take(&"a".into(), 1 << 20, limits.wait).await.unwrap();
+        let mut request = Request::new(Body::from("bytes"));
+        request.extensions_mut().insert(Admitted::new(lease, Uploading::of(&admission.0)));
+        let bytes =
+            AppendBody::from_request(request, &limits).await.unwrap().bytes().await.unwrap();
+        assert_eq!((&*bytes, memory.usage().taken), (&b"bytes"[..], 1 << 20));
+        drop(bytes);
+        assert_eq!(memory.usage().taken, 0);
     }
 }

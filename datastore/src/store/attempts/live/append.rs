@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use datastore_api::{Attempt, File, RunKey, Sha256};
-use futures::{TryStreamExt as _, stream};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use tokio::time::timeout;
 
 use crate::store::attempts::live::logs::{LiveLog, Tip};
 use crate::store::attempts::live::merge::{MANY, TOO_MANY};
@@ -21,6 +22,8 @@ pub const MAX_APPEND: usize = 4 << 20;
 const FRESH: Duration = Duration::from_secs(30);
 /// How often an append is tried again after another replica has changed the log.
 const TRIES: usize = 4;
+/// How long an append waits for those before it.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Bytes that are added to a log.
 #[derive(Clone, Debug)]
@@ -94,7 +97,8 @@ impl Store {
             return Err(AppendError::TooLarge(max));
         }
         let log = self.live.log(run, attempt);
-        let mut known = log.tip.lock().await;
+        let known = timeout(LOCK_TIMEOUT, log.tip.lock()).await;
+        let mut known = known.map_err(|_| StoreError::Undecided)?;
         for _ in 0..TRIES {
             // It is put back after a success only: a try that is given up may have changed the log.
             let (tip, is_fresh) = match known.take().filter(|tip| tip.seen.elapsed() < FRESH) {
@@ -219,7 +223,13 @@ impl Store {
         let key = Key::Live(log.run.clone(), log.attempt, LivePart::Piece(tip.end));
         let sha256 = Some(Sha256::of(&bytes));
         let conditions = PutConditions { sha256, create: true, replaces: None };
-        match self.put(&key, conditions, stream::iter([Ok(bytes)])).await {
+        // The upload may go on without its caller, and then keeps the memory of these bytes.
+        let kept = bytes.clone();
+        let body = stream::iter([Ok(bytes)]).map(move |piece| {
+            let _kept = &kept;
+            piece
+        });
+        match self.put(&key, conditions, body).await {
             Ok(_) => self.is_unchanged(log, tip).await,
             Err(StoreError::Exists) => Ok(false),
             Err(error) => Err(error),

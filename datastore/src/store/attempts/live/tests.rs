@@ -360,3 +360,15 @@ async fn followers_get_the_rest_of_a_log_that_is_put_unless_it_is_another_one() 
         }
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_append_that_waits_too_long_for_others_is_undecided() {
+    let [store, _] = replicas(Arc::new(AtomicI64::new(-1)));
+    let log = store.live.log(&run(), ATTEMPT);
+    let others = log.tip.lock().await;
+    let append = Append { offset: 0, bytes: Bytes::from_static(b"a"), complete: false };
+    let waited = store.append_log(&run(), ATTEMPT, &append, MAX).await;
+    assert!(matches!(waited, Err(AppendError::Store(StoreError::Undecided))), "{waited:?}");
+    drop(others);
+    assert_eq!(store.append_log(&run(), ATTEMPT, &append, MAX).await.unwrap().end, 1);
+}

@@ -36,7 +36,9 @@ impl Window {
         }
         match lease {
             Some(lease) => {
-                self.pieces.push_back(Kept { start, bytes: bytes.clone(), _lease: lease });
+                // A copy: its own lease counts it, and the bytes of an append keep that of their request.
+                let bytes = Bytes::copy_from_slice(bytes);
+                self.pieces.push_back(Kept { start, bytes, _lease: lease });
             }
             None => self.pieces.clear(),
         }
