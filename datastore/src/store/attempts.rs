@@ -3,6 +3,7 @@
 pub(crate) mod changes;
 pub(crate) mod claims;
 pub(crate) mod live;
+pub(crate) mod unreadable;
 
 use std::collections::BTreeMap;
 

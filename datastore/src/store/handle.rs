@@ -15,6 +15,7 @@ use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use crate::store::attempts::live::logs::LiveLogs;
+use crate::store::attempts::unreadable::UnreadablePlans;
 use crate::store::backend::cloud::abandoned::Abandoned;
 use crate::store::backend::cloud::bucket::Credentials;
 use crate::store::backend::directory::disk::Disk;
@@ -75,6 +76,8 @@ pub struct Inner {
     pub(in crate::store) credential_reads: Arc<Semaphore>,
     /// Plans whose changes are being listed.
     pub(in crate::store) plan_reads: Arc<Semaphore>,
+    /// Plans that were found to be unreadable.
+    pub(in crate::store) unreadable_plans: UnreadablePlans,
 }
 
 impl Store {
@@ -185,6 +188,7 @@ impl Inner {
             state_readers: Memory::new(READERS),
             credential_reads: Arc::new(Semaphore::new(CREDENTIAL_READS)),
             plan_reads: Arc::new(Semaphore::new(PLAN_READS)),
+            unreadable_plans: UnreadablePlans::default(),
         }
     }
 }

@@ -150,6 +150,27 @@ async fn what_is_no_plan_is_refused_without_a_quotation_of_it() {
 }
 
 #[tokio::test]
+async fn a_plan_that_cannot_be_listed_is_not_read_again_until_it_is_replaced() {
+    for datastore in TestDatastore::doubles().await {
+        let plans = format!("plans?{RUN}&attempt=0");
+        let url = format!("changes?{RUN}&attempt=0");
+        let reads = || {
+            let read = |request: &&String| {
+                request.starts_with("GET") && request.contains("layers/team-a/network/plan-1/0/")
+            };
+            datastore.cloud().requests().iter().filter(read).count()
+        };
+        stored(&datastore, &plans, "{").await;
+        let first = get(&datastore, &url).await;
+        assert_eq!((first.status, reads()), (422, 1));
+        assert_eq!((get(&datastore, &url).await.refusal(), reads()), (first.refusal(), 1));
+        stored(&datastore, &plans, plan("1", "2")).await;
+        assert_eq!(after(&get(&datastore, &url).await.json()), "2");
+        assert_eq!(reads(), 2);
+    }
+}
+
+#[tokio::test]
 async fn changes_need_the_kind_of_the_plan_that_they_are_made_of() {
     let mut policy = Policy::default();
     let tokens =

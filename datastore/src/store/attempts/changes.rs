@@ -9,7 +9,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use datastore_api::{Attempt, File, PlanFormat, RunKey, Sha256, chain};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
+use object_store::path::Path;
 use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout_at};
 
 use crate::changes::{self, UnreadablePlan};
 use crate::store::error::{StoreError, backend_error};
@@ -21,8 +23,8 @@ use crate::store::write::conditions::PutConditions;
 
 /// Pieces of a plan that wait until they are read.
 const AHEAD: usize = 4;
-/// How long a request waits for memory.
-const MEMORY_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a request waits until its plan is read: for others of its caller, for those of all callers, and for memory.
+const WAIT: Duration = Duration::from_secs(15);
 
 /// Why the changes of a plan cannot be listed.
 #[derive(Debug, thiserror::Error)]
@@ -58,22 +60,39 @@ impl Store {
         tenant: &str,
     ) -> Result<Option<Bytes>, ChangesError> {
         let Key::Changes(run, attempt, _) = key else { return Err(StoreError::NotFound.into()) };
+        if let Some(error) = self.unreadable_plans.find(key) {
+            return Err(error.into());
+        }
+        let deadline = Instant::now() + WAIT;
+        let wait = |_| ChangesError::Busy;
+        // One plan of each caller at a time: whoever asks for many leaves the other place to others.
+        let _turn = timeout_at(deadline, self.key_lock(&turn_of(tenant))).await.map_err(wait)?;
         // Another lock than that of the list itself, which its upload takes.
         let plan = Key::File(run.clone(), *attempt, File::Plan(PlanFormat::Json));
         let lock = format!("{}making", changes_prefix(run, *attempt));
         let lock = parse(&lock)?;
-        let _making = self.key_lock(&lock).await;
+        let _making = timeout_at(deadline, self.key_lock(&lock)).await.map_err(wait)?;
         match self.stat(key).await {
             Ok(_) => return Ok(None),
             Err(StoreError::NotFound) => {}
             Err(error) => return Err(error.into()),
         }
-        let _permit = self.plan_reads.acquire().await.map_err(backend_error)?;
-        let memory = self.memory.take(&tenant.into(), changes::MEMORY, MEMORY_TIMEOUT).await;
+        if let Some(error) = self.unreadable_plans.find(key) {
+            return Err(error.into());
+        }
+        let permit = timeout_at(deadline, self.plan_reads.acquire()).await.map_err(wait)?;
+        let _permit = permit.map_err(backend_error)?;
+        let left = deadline.saturating_duration_since(Instant::now());
+        let memory = self.memory.take(&tenant.into(), changes::MEMORY, left).await;
         let _memory = memory.ok_or(ChangesError::Busy)?;
         let (meta, bytes) = self.open_whole(&plan).await?;
-        let list = Bytes::from(list(bytes).await?);
         let key = Key::Changes(run.clone(), *attempt, version(&meta));
+        let list = list(bytes).await.inspect_err(|error| {
+            if let ChangesError::Plan(error) = error {
+                self.unreadable_plans.add(key.clone(), error.clone());
+            }
+        });
+        let list = Bytes::from(list?);
         if let Err(error) = self.store_list(&key, list.clone()).await {
             let error = chain(&error);
             tracing::warn!(%run, %attempt, error, "the list of the changes of a plan cannot be stored");
@@ -94,6 +113,11 @@ impl Store {
         }
         Ok(())
     }
+}
+
+/// What the requests of one caller lock: the path of no object.
+fn turn_of(tenant: &str) -> Path {
+    Path::from_iter([".plancha", "plan-readers", tenant])
 }
 
 /// A digest that identifies one version of a plan, and the version of the list.
@@ -129,4 +153,38 @@ async fn list(mut plan: ByteStream) -> Result<Vec<u8>, ChangesError> {
     // After an error of the storage, the bytes before it must not be used.
     passed?;
     Ok(listed?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Storage;
+
+    async fn stored(store: &Store, run: &str, plan: &'static [u8]) -> Key {
+        let name = |text: &str| text.parse().unwrap();
+        let run = RunKey { namespace: name("a"), layer: name("b"), run: run.parse().unwrap() };
+        let key = Key::File(run.clone(), Attempt(0), File::Plan(PlanFormat::Json));
+        let body = stream::iter([Ok(Bytes::from_static(plan))]);
+        store.put(&key, PutConditions::default(), body).await.unwrap();
+        store.changes_key(&run, Attempt(0)).await.unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_caller_whose_plan_is_not_read_in_time_is_refused_and_delays_no_other() {
+        let store = Store::open(&Storage::Memory).unwrap();
+        let key = stored(&store, "r", br#"{"format_version": "1.2"}"#).await;
+        let is_busy = |listed| matches!(listed, Err(ChangesError::Busy));
+        let turn = store.key_lock(&turn_of("many/plans")).await;
+        let (waits, passes) =
+            tokio::join!(store.list_changes(&key, "many/plans"), store.list_changes(&key, "other"));
+        assert!(is_busy(waits));
+        assert!(passes.unwrap().is_some(), "the list was made");
+        drop(turn);
+
+        let key = stored(&store, "other", br#"{"format_version": "1.2"}"#).await;
+        let all = store.plan_reads.acquire_many(2).await.unwrap();
+        assert!(is_busy(store.list_changes(&key, "other").await));
+        drop(all);
+        assert!(store.list_changes(&key, "other").await.unwrap().is_some());
+    }
 }
