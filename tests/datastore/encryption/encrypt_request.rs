@@ -171,3 +171,36 @@ async fn ds22_object_that_cannot_be_encrypted_is_reported_and_the_others_are_enc
     assert_eq!(errors.len(), 1);
     assert!(errors[0].as_str().unwrap().starts_with("layers/team-a/network/plan-1/0/plan.bin: "));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_object_that_is_replaced_while_it_is_encrypted_stays_the_new_one() {
+    for dialect in [Dialect::S3, Dialect::Gcs] {
+        let double = FakeCloud::start(dialect);
+        let key = "layers/team-a/network/plan-1/0/plan.bin";
+        let plain = TestDatastore::of(Config::of(double.storage())).await;
+        let url = format!("plans?{RUN}&attempt=0&format=bin");
+        stored(&plain, &url, [b"PK\x03\x04".to_vec(), noise(9 * MIB, 4)].concat()).await;
+        let datastore =
+            TestDatastore::of(Config { at_rest: sealed(KEY), ..Config::of(double.storage()) })
+                .await;
+        let completions = || {
+            let requests = double.requests();
+            requests
+                .iter()
+                .filter(|request| request.starts_with(&format!("POST {key} uploadId")))
+                .count()
+        };
+        let before = completions();
+        let (method, query, delay) = ("POST", "uploadId", Duration::from_secs(2));
+        double.fault(CloudFault { method, key, query, times: 1, delay, ..CloudFault::default() });
+        let (answer, ()) = tokio::join!(encrypt(&datastore, ORDER), async {
+            // Another replica acknowledges an upload after the last look at the version.
+            support::wait_for("the completion", async || (completions() > before).then_some(()))
+                .await;
+            double.put(key, b"PK\x03\x04 another".to_vec());
+        });
+        assert_eq!((answer.status, answer.json()["filesEncrypted"].as_u64()), (200, Some(0)));
+        assert_eq!(double.object(key).unwrap(), &b"PK\x03\x04 another"[..]);
+        assert_eq!(double.open_uploads(), 0);
+    }
+}

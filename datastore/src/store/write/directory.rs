@@ -9,7 +9,7 @@ use std::sync::Arc;
 use datastore_api::Sha256;
 use futures::TryStreamExt as _;
 use object_store::path::Path;
-use object_store::{Error, PutPayload};
+use object_store::{Error, PutPayload, UpdateVersion};
 
 use crate::store::backend::directory::disk::Disk;
 use crate::store::backend::directory::staged::{Replaces, Staged};
@@ -34,10 +34,15 @@ impl Store {
         disk: &Disk,
         path: &Path,
         conditions: PutConditions,
+        version: Option<UpdateVersion>,
         received: &Received,
         content: DirectoryPut,
     ) -> Result<Sha256, StoreError> {
-        let mut replaces = if conditions.create { Replaces::Nothing } else { Replaces::Any };
+        let mut replaces = match version.and_then(|version| version.e_tag) {
+            Some(etag) => Replaces::Version(etag),
+            None if conditions.create => Replaces::Nothing,
+            None => Replaces::Any,
+        };
         loop {
             let version = received.version();
             let put = match &content {
@@ -50,6 +55,12 @@ impl Store {
             };
             match put {
                 Err(Error::AlreadyExists { .. }) if conditions.create => {}
+                Err(Error::AlreadyExists { .. }) if conditions.replaces.is_some() => {
+                    if let DirectoryPut::Staged(staged) = &content {
+                        disk.discard(staged).await.map_err(backend_error)?;
+                    }
+                    return Err(StoreError::Replaced);
+                }
                 put => return put.map(|()| received.sha256).map_err(backend_error),
             }
             let damaged = self.damaged_version(path, received).await;
@@ -102,6 +113,55 @@ impl Store {
             // Without its key an object cannot be compared, so it is kept.
             Err(StoreError::NoKey(_) | StoreError::WrongKey(_)) => Err(StoreError::Exists),
             Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use futures::stream;
+
+    use super::*;
+    use crate::store::encryption::StoredFormat;
+    use crate::store::key::Key;
+    use crate::store::{Object, Storage};
+
+    const PATH: &str = "layers/a/b/c/0/run.log";
+
+    async fn put(store: &Store, content: &'static str, create: bool) {
+        let body = stream::iter([Ok(Bytes::from_static(content.as_bytes()))]);
+        let conditions = PutConditions { create, ..PutConditions::default() };
+        store.put(&Key::from_path(PATH).unwrap(), conditions, body).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_version_is_not_replaced_after_another_process_has_replaced_or_deleted_it() {
+        let root = tempfile::tempdir().unwrap();
+        let storage = Storage::File(root.path().to_owned());
+        let (store, other) = (Store::open(&storage).unwrap(), Store::open(&storage).unwrap());
+        let path = Path::from(PATH);
+        for is_deleted in [false, true] {
+            put(&store, "before", false).await;
+            let etag = store.stat_now(&path).await.unwrap().etag;
+            let replaces = Some(Sha256::of(etag.as_bytes()));
+            let conditions = PutConditions { replaces, ..PutConditions::default() };
+            let version = store.replaced_version(&path, conditions).await.unwrap();
+            if is_deleted {
+                other.delete(PATH).await.unwrap();
+            } else {
+                put(&other, "theirs", false).await;
+            }
+            let sha256 = Sha256::of(b"ours");
+            let received = Received { plain: 4, size: 4, sha256, format: StoredFormat::Plain };
+            let disk = store.disk.as_ref().unwrap();
+            let content = DirectoryPut::Bytes("ours".into());
+            let put = store.put_to_directory(disk, &path, conditions, version, &received, content);
+            let put = put.await;
+            assert!(matches!(put, Err(StoreError::Replaced)), "{put:?}");
+            let left = store.list("layers").unwrap().try_collect::<Vec<Object>>().await.unwrap();
+            assert_eq!(left.len(), usize::from(!is_deleted));
+            assert!(left.iter().all(|left| left.size == 6), "theirs");
         }
     }
 }

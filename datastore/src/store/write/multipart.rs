@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use datastore_api::Sha256;
 use object_store::path::Path;
-use object_store::{Error, GetOptions, MultipartUpload, ObjectStoreExt as _, PutMultipartOptions};
+use object_store::{
+    Error, GetOptions, MultipartUpload, ObjectStoreExt as _, PutMultipartOptions, UpdateVersion,
+};
 use tokio::time::timeout;
 
-use crate::store::backend::cloud::connector::{create_only, is_create_rejected};
+use crate::store::backend::cloud::connector::{create_only, is_create_rejected, replace_only};
 use crate::store::backend::metered::STAT_TIMEOUT;
 use crate::store::encryption::StoredFormat;
 use crate::store::error::{StoreError, backend_error};
@@ -51,25 +53,35 @@ impl Store {
     ) -> Result<Sha256, StoreError> {
         let Parts { upload, id, previous_etag, .. } = parts;
         let _key_lock = self.key_lock(path).await;
-        if let Err(error) = self.replaced_version(path, conditions).await {
-            match upload {
-                Upload::Cloud(mut upload) => abort(&mut *upload).await,
-                Upload::File(disk, staged, _) => {
-                    disk.discard(&staged).await.map_err(backend_error)?;
+        let replaced = match self.replaced_version(path, conditions).await {
+            Ok(replaced) => replaced,
+            Err(error) => {
+                match upload {
+                    Upload::Cloud(mut upload) => abort(&mut *upload).await,
+                    Upload::File(disk, staged, _) => {
+                        disk.discard(&staged).await.map_err(backend_error)?;
+                    }
                 }
+                return Err(error);
             }
-            return Err(error);
-        }
+        };
         match upload {
             Upload::Cloud(upload) => {
-                self.commit_parts(path, conditions, (upload, id, previous_etag), received).await
+                let upload = (upload, id, previous_etag);
+                match replaced {
+                    Some(version) => {
+                        self.update_parts(path, conditions, version, upload, received).await
+                    }
+                    None => self.commit_parts(path, conditions, upload, received).await,
+                }
             }
             Upload::File(disk, staged, _) => {
                 let staged = Arc::into_inner(staged);
                 let staged =
                     staged.ok_or_else(|| backend_error("a part is still being written"))?;
                 let content = DirectoryPut::Staged(Arc::new(staged));
-                self.put_to_directory(&disk, path, conditions, &received, content).await
+                let received = &received;
+                self.put_to_directory(&disk, path, conditions, replaced, received, content).await
             }
         }
     }
@@ -96,6 +108,33 @@ impl Store {
         let completed = completed.await;
         self.release(lease).await;
         completed
+    }
+
+    /// Completes an upload that replaces this version. On Azure another one may be stored at the same moment, and where an S3
+    /// server does not support the condition: it is replaced then.
+    async fn update_parts(
+        &self,
+        path: &Path,
+        conditions: PutConditions,
+        version: UpdateVersion,
+        (mut upload, id, _): (Box<dyn MultipartUpload>, String, Option<String>),
+        received: Received,
+    ) -> Result<Sha256, StoreError> {
+        let Received { size, sha256, format, .. } = received;
+        let completed = replace_only(version, upload.complete()).await;
+        let etag = match (self.uploaded_etag(path, &id).await, completed) {
+            (Some(etag), _) => etag,
+            (None, Ok(put)) => put.e_tag,
+            (None, Err(error)) => {
+                abort(&mut *upload).await;
+                let is_replaced = is_create_rejected(&error);
+                return Err(if is_replaced { StoreError::Replaced } else { backend_error(error) });
+            }
+        };
+        if conditions.sha256.is_none() {
+            self.record(path, etag, size, sha256, format).await?;
+        }
+        Ok(sha256)
     }
 
     async fn complete(

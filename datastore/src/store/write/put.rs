@@ -115,7 +115,8 @@ impl Store {
         let replaced = self.replaced_version(path, conditions).await?;
         if let Some(disk) = &self.disk {
             let content = DirectoryPut::Bytes(bytes);
-            return self.put_to_directory(disk, path, conditions, &received, content).await;
+            let put = self.put_to_directory(disk, path, conditions, replaced, &received, content);
+            return put.await;
         }
         if let Some(version) = replaced {
             return self.update_whole(path, version, bytes, received).await;

@@ -387,6 +387,11 @@ fn complete(shared: &Shared, received: &Received) -> (Response, Vec<Bytes>) {
     {
         return text(StatusCode::PRECONDITION_FAILED, error("PreconditionFailed"));
     }
+    if heeds
+        && updates_another(shared.dialect, &received.headers, bucket.objects.get(&received.key))
+    {
+        return text(StatusCode::PRECONDITION_FAILED, error("PreconditionFailed"));
+    }
     match bucket.complete(&received.query["uploadId"], &named) {
         Ok(object) => {
             let another =

@@ -1,7 +1,8 @@
 //! Adds a condition to the completion of a multipart upload, which `object_store` does not offer, and refuses answers that
 //! `object_store` would misunderstand (`document.rs`, `object_answer.rs`).
 //!
-//! A completion within [`create_only`] succeeds only if no object exists. `object_store` signs a request before it passes it
+//! A completion within [`create_only`] succeeds only if no object exists, and one within [`replace_only`] only if the object
+//! has that version. `object_store` signs a request before it passes it
 //! to its HTTP client, which adds the header here. That is valid, because a signature need not cover this header. A probe
 //! finds out whether a server honours it. Until then, a server that refuses the header itself gets the request without it:
 //! the second try is here, because `object_store` completes an upload only once.
@@ -15,15 +16,23 @@ use datastore_api::chain;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
 };
-use object_store::{ClientOptions, Error};
+use object_store::{ClientOptions, Error, UpdateVersion};
 
 use crate::store::backend::cloud::document::{check_document, expected_root};
 use crate::store::backend::cloud::object_answer::{check_object, is_object_request};
 use crate::store::backend::response::{code, is_permanent, may_be_permanent, status};
 
 tokio::task_local! {
-    /// Set while [`create_only`] runs: `object_store` calls the HTTP client in the same task.
-    static CREATE_ONLY: Condition;
+    /// Set while [`create_only`] or [`replace_only`] runs: `object_store` calls the HTTP client in the same task.
+    static COMPLETION: Completion;
+}
+
+/// What a completion may do.
+#[derive(Clone)]
+enum Completion {
+    Creates(Condition),
+    /// This version.
+    Replaces(UpdateVersion),
 }
 
 /// How a completion depends on the absence of the object.
@@ -34,6 +43,9 @@ pub(in crate::store) enum Condition {
     /// It is sent again without the condition where the server does not support it.
     IfSupported,
 }
+
+/// How S3 says that no object exists. Its condition for a version is another header.
+const CREATES_S3: (&str, &str) = ("if-none-match", "*");
 
 /// Connects as `object_store` does, and adds the condition. Clones share the client.
 #[derive(Clone, Debug)]
@@ -50,7 +62,7 @@ pub(in crate::store) struct Connector {
 impl Connector {
     /// `If-None-Match: *`, as S3 has it.
     pub(in crate::store) fn s3() -> Self {
-        Self::new(Some(("if-none-match", "*")), "an S3 server")
+        Self::new(Some(CREATES_S3), "an S3 server")
     }
 
     /// The same condition for Google Cloud Storage: no generation of the object exists.
@@ -80,10 +92,18 @@ pub(in crate::store) async fn create_only<T>(
     condition: Condition,
     work: impl Future<Output = T>,
 ) -> T {
-    CREATE_ONLY.scope(condition, work).await
+    COMPLETION.scope(Completion::Creates(condition), work).await
 }
 
-/// Whether a completion was refused because an object exists. For Google Cloud Storage, `object_store` reports this as a
+/// Runs `work`, in which a multipart upload is completed only if it replaces this version, where the server supports that.
+pub(in crate::store) async fn replace_only<T>(
+    version: UpdateVersion,
+    work: impl Future<Output = T>,
+) -> T {
+    COMPLETION.scope(Completion::Replaces(version), work).await
+}
+
+/// Whether a completion was refused because an object exists, or is another version. For Google Cloud Storage, `object_store` reports this as a
 /// general error with the status 412.
 pub(in crate::store) fn is_create_rejected(error: &Error) -> bool {
     matches!(error, Error::Precondition { .. } | Error::AlreadyExists { .. })
@@ -102,6 +122,19 @@ struct Conditional {
 }
 
 impl Conditional {
+    /// The header of a completion; `None` where there can be none.
+    fn header(&self, completion: &Completion) -> Option<(&'static str, HeaderValue)> {
+        let (header, value) = self.condition?;
+        match completion {
+            Completion::Creates(_) => Some((header, HeaderValue::from_static(value))),
+            Completion::Replaces(UpdateVersion { e_tag, version }) => {
+                let (header, value) =
+                    if header == CREATES_S3.0 { ("if-match", e_tag) } else { (header, version) };
+                Some((header, HeaderValue::from_str(value.as_deref()?).ok()?))
+            }
+        }
+    }
+
     /// Executes a request, and fails if its answer is not what was asked for. Answers to the clients for credentials are
     /// others.
     async fn checked(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
@@ -134,12 +167,12 @@ impl HttpService for Conditional {
     async fn call(&self, mut request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let query = request.uri().query().unwrap_or_default();
         let completes = request.method() == "POST" && query.contains("uploadId=");
-        let condition = CREATE_ONLY.try_with(|condition| *condition).ok().filter(|_| completes);
-        let (Some(condition), Some((header, value))) = (condition, self.condition) else {
-            return self.checked(request).await;
-        };
-        let without = (condition == Condition::IfSupported).then(|| request.clone());
-        request.headers_mut().insert(header, HeaderValue::from_static(value));
+        let completion = COMPLETION.try_with(Clone::clone).ok().filter(|_| completes);
+        let header = completion.as_ref().and_then(|completion| self.header(completion));
+        let Some((header, value)) = header else { return self.checked(request).await };
+        let is_required = matches!(completion, Some(Completion::Creates(Condition::Required)));
+        let without = (!is_required).then(|| request.clone());
+        request.headers_mut().insert(header, value);
         let response = self.client.execute(request).await?;
         let status = response.status().as_u16();
         let Some(without) = without.filter(|_| may_be_permanent(status)) else {

@@ -72,7 +72,11 @@ pub(in crate::store) fn publish(
             return Err(ErrorKind::AlreadyExists.into());
         }
         Ok(meta) => Some(meta),
-        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        Err(error) if error.kind() == ErrorKind::NotFound => match replaces {
+            // That version is gone.
+            Replaces::Version(_) => return Err(ErrorKind::AlreadyExists.into()),
+            Replaces::Any | Replaces::Nothing => None,
+        },
         Err(error) => return Err(error),
     };
     let is_new = there.is_none();
