@@ -4,6 +4,7 @@
 //! bytes were read and are the same. If the recorded digest is the upload's and the stored bytes are others, the upload
 //! restores what was lost: it replaces that version, and no other.
 
+use std::path::Path as FsPath;
 use std::sync::Arc;
 
 use datastore_api::Sha256;
@@ -12,7 +13,9 @@ use object_store::path::Path;
 use object_store::{Error, PutPayload, UpdateVersion};
 
 use crate::store::backend::directory::disk::Disk;
+use crate::store::backend::directory::publish::sync_published;
 use crate::store::backend::directory::staged::{Replaces, Staged};
+use crate::store::backend::metered::IDLE_TIMEOUT;
 use crate::store::digest_record::DigestLookup;
 use crate::store::error::{StoreError, backend_error};
 use crate::store::handle::Store;
@@ -74,7 +77,14 @@ impl Store {
             }
             damaged?;
             return match self.existing(path, received).await? {
-                Existing::Identical => Ok(received.sha256),
+                Existing::Identical => {
+                    // Whoever has created it may have failed after that.
+                    let location = path.clone();
+                    let sync = move |root: &FsPath| sync_published(root, &location);
+                    let synced = disk.run_job("sync", IDLE_TIMEOUT, path, sync).await;
+                    synced.map_err(backend_error)?;
+                    Ok(received.sha256)
+                }
                 Existing::Different => Err(StoreError::Exists),
                 // It was deleted since.
                 Existing::Absent => Err(StoreError::Replaced),
@@ -163,5 +173,19 @@ mod tests {
             assert_eq!(left.len(), usize::from(!is_deleted));
             assert!(left.iter().all(|left| left.size == 6), "theirs");
         }
+    }
+
+    #[tokio::test]
+    async fn a_repeated_creation_is_synced_before_it_is_acknowledged() {
+        let root = tempfile::tempdir().unwrap();
+        let store = Store::open(&Storage::File(root.path().to_owned())).unwrap();
+        let syncs = || {
+            let calls = store.calls().all();
+            calls.iter().filter(|(call, ..)| *call == "sync").map(|(.., of)| of.calls).sum::<u64>()
+        };
+        put(&store, "text", true).await;
+        assert_eq!(syncs(), 0);
+        put(&store, "text", true).await;
+        assert_eq!(syncs(), 1);
     }
 }

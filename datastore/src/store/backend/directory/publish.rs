@@ -114,6 +114,18 @@ pub(in crate::store) fn publish(
     published.map(|()| old)
 }
 
+/// Syncs what gives an object its name, and its digest, for an upload that finds what it would store.
+pub(in crate::store) fn sync_published(root: &FsPath, location: &Path) -> io::Result<()> {
+    let file_path = root.join(location.as_ref());
+    if attribute::read_at(&file_path).is_none() {
+        match sync_parent(&record_file_path(root, location)) {
+            Err(error) if is_absent(&error) => {}
+            synced => synced?,
+        }
+    }
+    sync_parent(&file_path)
+}
+
 fn may_replace(replaces: &Replaces, there: &fs::Metadata) -> bool {
     match replaces {
         Replaces::Any => true,
