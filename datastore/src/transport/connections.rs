@@ -1,6 +1,6 @@
 //! The open connections: their limit, and which one is closed to make room for others.
 //!
-//! Above nine tenths of the limit, each new connection closes an idle one, except those on which a valid token was sent.
+//! Above nine tenths of the limit, each new connection closes an idle one, those on which a valid token was sent last.
 //! Idle are those that wait for their next request, and those that have not sent a complete head in time. Beyond the
 //! limit, a few more connections are accepted for probes (`/healthz`, `/readyz`). Any other request on them waits until the
 //! number of connections is within the limit.

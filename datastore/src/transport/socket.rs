@@ -86,17 +86,17 @@ impl Default for Stage {
 
 impl Stage {
     /// The place in the order in which connections are closed to make room: first those that wait for their next
-    /// request, then those without a complete head after [`EVICT_GRACE`], each by time. None if it must stay open: it is
-    /// busy, new, already evicted, or has a valid token.
+    /// request, then those without a complete head after [`EVICT_GRACE`], each by time. Those with a valid token come last, and
+    /// wait as long as that before. None if it must stay open: it is busy, new, or already evicted.
     pub(super) fn eviction_order(&self) -> Option<(u8, Instant)> {
-        if self.is_busy() || self.is_known.load(Ordering::Relaxed) || self.is_evicted() {
+        if self.is_busy() || self.is_evicted() {
             return None;
         }
-        if self.phase.load(Ordering::Relaxed) == IDLE {
-            return Some((0, self.at(&self.idle_since)));
-        }
-        let since = self.at(&self.head_since);
-        (since.elapsed() >= EVICT_GRACE).then_some((1, since))
+        let is_known = self.is_known.load(Ordering::Relaxed);
+        let is_idle = self.phase.load(Ordering::Relaxed) == IDLE;
+        let since = self.at(if is_idle { &self.idle_since } else { &self.head_since });
+        let place = 2 * u8::from(is_known) + u8::from(!is_idle);
+        (place == 0 || since.elapsed() >= EVICT_GRACE).then_some((place, since))
     }
 
     /// The flag to set when a valid token was sent.
@@ -427,6 +427,25 @@ mod tests {
         let (closed, ()) = tokio::join!(socket.shutdown(), evict);
         closed.unwrap();
         assert_eq!(began.elapsed().as_secs(), 1, "instead of {LINGER:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_with_a_valid_token_makes_room_after_all_others() {
+        let waiting = |is_known: bool| {
+            let stage = Arc::<Stage>::default();
+            stage.is_known.store(is_known, Ordering::Relaxed);
+            drop(ActiveRequest::begin(Arc::clone(&stage)));
+            stage
+        };
+        let (known, idle) = (waiting(true), waiting(false));
+        assert_eq!(known.eviction_order(), None, "its next request may be on its way");
+        tokio::time::advance(EVICT_GRACE).await;
+        let without_head = Arc::<Stage>::default();
+        tokio::time::advance(EVICT_GRACE).await;
+        let place = |stage: &Stage| stage.eviction_order().unwrap();
+        assert!(place(&idle) < place(&without_head) && place(&without_head) < place(&known));
+        let _busy = ActiveRequest::begin(Arc::clone(&known));
+        assert_eq!(known.eviction_order(), None);
     }
 
     #[test]
