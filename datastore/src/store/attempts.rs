@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 
 use datastore_api::key::{AttemptFiles, Attempts, FileInfo};
 use datastore_api::{Attempt, File, RunKey};
-use futures::StreamExt as _;
+use futures::stream::BoxStream;
+use futures::{StreamExt as _, TryStreamExt as _};
 use object_store::ObjectMeta;
 
 use crate::store::attempts::live::ledger::LEDGER;
@@ -19,15 +20,31 @@ use crate::store::handle::Store;
 use crate::store::key::{Key, parse, run_prefix};
 use crate::store::object::timestamp;
 
+/// The files of a run: their attempts and names.
+type Files = BoxStream<'static, Result<(Attempt, String, ObjectMeta), StoreError>>;
+
+/// The most files, live logs and claims of a run that are listed.
+const MAX_FILES: usize = 20_000;
+
 impl Store {
-    /// Every attempt of a run that has files or a live log, or is claimed, oldest first.
+    /// Every attempt of a run that has files or a live log, or is claimed, oldest first. Fails if they are too
+    /// many for an answer.
     pub async fn attempts(&self, run: &RunKey) -> Result<Attempts, StoreError> {
         // What is live first: it becomes a file, and must not be missed in between.
         let (live, claimed) = tokio::try_join!(self.live_views(run), self.claimed(run))?;
+        let mut count = live.len() + claimed.len();
+        if count > MAX_FILES {
+            return Err(StoreError::TooManyFiles(MAX_FILES));
+        }
         let empty = |attempt| AttemptFiles { attempt, artifacts: Vec::new(), live: None };
         let claimed = claimed.into_iter().map(|attempt| (attempt, empty(attempt)));
         let mut attempts = claimed.collect::<BTreeMap<Attempt, AttemptFiles>>();
-        for (attempt, name, meta) in self.files(run).await? {
+        let mut found = self.files(run)?;
+        while let Some((attempt, name, meta)) = found.try_next().await? {
+            count += 1;
+            if count > MAX_FILES {
+                return Err(StoreError::TooManyFiles(MAX_FILES));
+            }
             let info = FileInfo { name, size: meta.size, modified: timestamp(&meta).to_string() };
             let files = attempts.entry(attempt).or_insert_with(|| empty(attempt));
             files.artifacts.push(info);
@@ -62,7 +79,7 @@ impl Store {
 
     /// The greatest attempt of a run that has files. If none has, the greatest one that has a live log.
     pub async fn latest_attempt(&self, run: &RunKey) -> Result<Option<Attempt>, StoreError> {
-        match self.files(run).await?.into_iter().map(|(attempt, ..)| attempt).max() {
+        match self.latest_with_files(run).await? {
             None => Ok(self.live_views(run).await?.into_keys().max()),
             latest => Ok(latest),
         }
@@ -70,8 +87,9 @@ impl Store {
 
     /// The greatest attempt of a run that has files or a live log.
     pub(crate) async fn newest_attempt(&self, run: &RunKey) -> Result<Option<Attempt>, StoreError> {
-        let (files, live) = tokio::try_join!(self.files(run), self.live_views(run))?;
-        Ok(files.into_iter().map(|(attempt, ..)| attempt).chain(live.into_keys()).max())
+        let latest = self.latest_with_files(run);
+        let (latest, live) = tokio::try_join!(latest, self.live_views(run))?;
+        Ok(latest.max(live.into_keys().max()))
     }
 
     /// The key of a file to read. Without an attempt it is a file of the latest attempt, and of no other.
@@ -88,26 +106,53 @@ impl Store {
         Ok(Key::File(run, attempt, file))
     }
 
+    /// The greatest attempt of a run that has files.
+    async fn latest_with_files(&self, run: &RunKey) -> Result<Option<Attempt>, StoreError> {
+        let files = self.files(run)?;
+        files.try_fold(None, async |latest, (attempt, ..)| Ok(latest.max(Some(attempt)))).await
+    }
+
     /// The files of every attempt of a run, in no order.
     ///
     /// Listing directories would be cheaper, but on `file://` an interrupted upload leaves an empty directory, which
     /// no object store would show.
-    pub(in crate::store) async fn files(
-        &self,
-        run: &RunKey,
-    ) -> Result<Vec<(Attempt, String, ObjectMeta)>, StoreError> {
+    pub(in crate::store) fn files(&self, run: &RunKey) -> Result<Files, StoreError> {
         let prefix = parse(&run_prefix(run))?;
-        let mut found = self.objects.list(Some(&prefix));
-        let mut files = Vec::new();
-        while let Some(meta) = found.next().await.transpose().map_err(backend_error)? {
+        let found = self.objects.list(Some(&prefix)).map_err(backend_error);
+        let files = found.try_filter_map(move |meta| {
             let below = meta.location.as_ref().strip_prefix(prefix.as_ref());
             let below = below.and_then(|below| below.strip_prefix('/')?.split_once('/'));
-            if let Some((attempt, name)) = below
-                && let Ok(attempt) = attempt.parse()
-            {
-                files.push((attempt, name.to_owned(), meta));
-            }
+            let below = below.map(|(attempt, name)| (attempt.parse(), name.to_owned()));
+            let file = match below {
+                Some((Ok(attempt), name)) => Some((attempt, name, meta)),
+                _ => None,
+            };
+            std::future::ready(Ok(file))
+        });
+        Ok(files.boxed())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use object_store::ObjectStoreExt as _;
+
+    use super::*;
+    use crate::store::Storage;
+
+    #[tokio::test]
+    async fn a_run_with_too_many_files_is_not_listed_but_has_a_latest_attempt() {
+        let store = Store::open(&Storage::Memory).unwrap();
+        let name = |text: &str| text.parse().unwrap();
+        let run = RunKey { namespace: name("a"), layer: name("b"), run: "c".parse().unwrap() };
+        for number in 0..=MAX_FILES {
+            let path = format!("layers/a/b/c/{}/{number}.json", number % 3);
+            store.objects.put(&path.into(), "".into()).await.unwrap();
         }
-        Ok(files)
+        let listed = store.attempts(&run).await;
+        assert!(matches!(listed, Err(StoreError::TooManyFiles(MAX_FILES))), "{listed:?}");
+        assert_eq!(store.latest_attempt(&run).await.unwrap(), Some(Attempt(2)));
+        store.objects.delete(&"layers/a/b/c/0/0.json".into()).await.unwrap();
+        assert_eq!(store.attempts(&run).await.unwrap().attempts.len(), 3);
     }
 }

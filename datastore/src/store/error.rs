@@ -93,6 +93,12 @@ pub enum StoreError {
         "query parameter `cursor`: it is not from a page of this layer's runs; begin without one"
     )]
     Cursor,
+    /// A run has too many files for one answer.
+    #[error(
+        "the run has more than {0} files, which are not listed: read them by their attempt and name, or delete those that are not \
+         needed"
+    )]
+    TooManyFiles(usize),
     /// The storage is full.
     #[error("no space is left in the storage")]
     Full(#[source] BoxError),

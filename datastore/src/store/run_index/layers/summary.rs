@@ -6,6 +6,7 @@ use datastore_api::key::Live;
 use datastore_api::layers::{LayerRun, PlanCounts};
 use datastore_api::status::LayerStatus;
 use datastore_api::{Attempt, File, Name, PlanFormat, RunKey};
+use futures::TryStreamExt as _;
 use serde::{Deserialize, Serialize};
 
 use crate::store::error::StoreError;
@@ -105,19 +106,38 @@ impl Store {
         let Some(newest) = newest else { return Ok(None) };
         let Ok(name) = newest.run.parse() else { return Ok(None) };
         let run = RunKey { namespace: namespace.clone(), layer: layer.clone(), run: name };
-        let (files, live) = tokio::try_join!(self.files(&run), self.live_views(&run))?;
-        let attempts = files.iter().map(|(attempt, ..)| *attempt).chain(live.keys().copied());
+        let ((latest, files), live) =
+            tokio::try_join!(self.shown_files(&run), self.live_views(&run))?;
         // Its first object is not stored yet, or its last one was deleted.
-        let Some(attempt) = attempts.max() else { return Ok(None) };
-        let files = files.into_iter().filter(|(of, ..)| *of == attempt);
-        let files = files.map(|(_, name, meta)| (name, timestamp(&meta).to_string()));
-        let files = files.collect::<BTreeMap<_, _>>();
+        let attempt = latest.max(live.keys().copied().max());
+        let Some(attempt) = attempt else { return Ok(None) };
+        let files = if latest == Some(attempt) { files } else { BTreeMap::new() };
         let mut shown = LayerRun::without_result(newest.run, attempt, newest.started);
         if !files.contains_key(File::Log.name()) {
             shown.live = live.get(&attempt).and_then(|view| view.state(self.live_clock()));
         }
         let source = self.add_result(&run, &files, &mut shown).await?;
         Ok(Some((shown, source)))
+    }
+
+    /// The latest attempt of a run that has files, and the times of those that a summary shows.
+    async fn shown_files(
+        &self,
+        run: &RunKey,
+    ) -> Result<(Option<Attempt>, BTreeMap<String, String>), StoreError> {
+        let shown = [RECORD, File::Plan(PlanFormat::Short).name(), File::Log.name()];
+        let (mut latest, mut times) = (None, BTreeMap::new());
+        let mut files = self.files(run)?;
+        while let Some((attempt, name, meta)) = files.try_next().await? {
+            if latest < Some(attempt) {
+                latest = Some(attempt);
+                times.clear();
+            }
+            if latest == Some(attempt) && shown.contains(&&*name) {
+                times.insert(name, timestamp(&meta).to_string());
+            }
+        }
+        Ok((latest, times))
     }
 
     /// Adds the result of a run from the files of its attempt: their names and times.
