@@ -28,6 +28,8 @@ const MAX_ENTRIES: usize = 10_000;
 /// The maximum number of reviews in flight or waiting. Each holds its token in memory, even if its client has
 /// disconnected.
 const MAX_PENDING: usize = 2048;
+/// How long a token that was valid is reviewed before others. It is accepted no longer for that.
+const KNOWN_TTL: Duration = Duration::from_mins(10);
 
 /// The result of a review.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +56,8 @@ struct Cache {
     /// The users of valid tokens, and until when they are cached.
     valid: HashMap<Sha256, (String, Instant)>,
     invalid: HashMap<Sha256, Instant>,
+    /// Tokens that were valid lately, and until when that counts. Each is reviewed again all the same.
+    known: HashMap<Sha256, Instant>,
     pending: HashMap<Sha256, PendingReview>,
 }
 
@@ -69,12 +73,14 @@ impl Reviews {
             if let Some(verdict) = cache.verdict(digest) {
                 return verdict;
             }
+            let is_known = cache.known.get(&digest).is_some_and(|until| *until > Instant::now());
+            let max = if is_known { 2 * MAX_PENDING } else { MAX_PENDING };
             match cache.pending.get(&digest) {
                 // A review that is complete and still pending has panicked.
                 Some(review) if review.peek().is_none() => review.clone(),
-                None if cache.pending.len() >= MAX_PENDING => return Verdict::Failed,
+                None if cache.pending.len() >= max => return Verdict::Failed,
                 _ => {
-                    let review = self.start_review(digest, token);
+                    let review = self.start_review(digest, token, is_known);
                     cache.pending.insert(digest, review.clone());
                     review
                 }
@@ -84,10 +90,10 @@ impl Reviews {
     }
 
     /// The review runs to its end even if the request that started it is cancelled: others may wait for it.
-    fn start_review(&self, digest: Sha256, token: SecretString) -> PendingReview {
+    fn start_review(&self, digest: Sha256, token: SecretString, is_known: bool) -> PendingReview {
         let (reviewer, cache) = (self.reviewer.clone(), std::sync::Arc::clone(&self.cache));
         let review = tokio::spawn(async move {
-            let verdict = match reviewer.review(&token).await {
+            let verdict = match reviewer.review(&token, is_known).await {
                 Ok(Some(user)) => Verdict::Valid(user),
                 Ok(None) => Verdict::Invalid,
                 Err(error) => {
@@ -119,12 +125,15 @@ impl Cache {
         match verdict {
             Verdict::Valid(user) => {
                 make_room(&mut self.valid, now, |(_, until)| *until);
+                make_room(&mut self.known, now, |until| *until);
                 self.invalid.remove(&digest);
+                self.known.insert(digest, now + KNOWN_TTL);
                 self.valid.insert(digest, (user.clone(), now + ALLOW_TTL.min(lifetime)));
             }
             Verdict::Invalid => {
                 make_room(&mut self.invalid, now, |until| *until);
                 self.valid.remove(&digest);
+                self.known.remove(&digest);
                 self.invalid.insert(digest, now + DENY_TTL);
             }
             Verdict::Failed => {}
@@ -233,6 +242,34 @@ mod tests {
         assert_eq!(one_more, Some(Verdict::Failed));
         assert_eq!(reviews.verdict("known".into()).now_or_never(), Some(known));
         assert!(reviews.cache.lock().unwrap().pending.len() <= MAX_PENDING);
+    }
+
+    #[tokio::test]
+    async fn a_token_that_was_valid_is_reviewed_again_while_unknown_ones_wait() {
+        let kube = support::FakeTokenReviews::start().await;
+        kube.account("team-a/runner", "known");
+        let api = crate::KubeApi::Kubeconfig(vec![kube.kubeconfig()]);
+        let reviews = Reviews::new(Reviewer::open(&api).await.unwrap());
+        let known = Verdict::Valid("system:serviceaccount:team-a:runner".to_owned());
+        assert_eq!(reviews.verdict("known".into()).await, known);
+        let forget = || reviews.cache.lock().unwrap().valid.clear();
+        forget();
+        kube.fault(Some(support::TokenReviewFault::Hangs));
+        let mut waiting = (0..MAX_PENDING)
+            .map(|number| Box::pin(reviews.verdict(format!("invalid {number}").into())))
+            .collect::<Vec<_>>();
+        for review in &mut waiting {
+            assert_eq!(futures::poll!(review), std::task::Poll::Pending);
+        }
+        while kube.reviews().len() < 20 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        kube.fault(None);
+        assert_eq!(reviews.verdict("known".into()).await, known);
+        forget();
+        kube.revoke("known");
+        assert_eq!(reviews.verdict("known".into()).await, Verdict::Invalid);
+        assert!(reviews.cache.lock().unwrap().known.is_empty());
     }
 
     #[test]

@@ -27,6 +27,8 @@ pub enum KubeApi {
 pub(super) struct Reviewer {
     api: Api<TokenReview>,
     permits: Arc<Semaphore>,
+    /// Those of tokens that were valid lately.
+    known_permits: Arc<Semaphore>,
 }
 
 /// The API did not review the token.
@@ -48,7 +50,9 @@ const AUDIENCE: &str = "burrito";
 const TIMEOUT: Duration = Duration::from_secs(5);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// The maximum number of reviews in flight, so that requests with invalid tokens do not flood the API.
-const MAX_IN_FLIGHT: usize = 32;
+const MAX_IN_FLIGHT: usize = 24;
+/// The same for tokens that were valid lately, in addition: they do not wait behind invalid ones.
+const MAX_KNOWN_IN_FLIGHT: usize = 8;
 
 impl Reviewer {
     pub(super) async fn open(api: &KubeApi) -> anyhow::Result<Self> {
@@ -71,11 +75,17 @@ impl Reviewer {
         config.write_timeout = Some(TIMEOUT);
         config.reset_reader_on_write = true;
         let permits = Arc::new(Semaphore::new(MAX_IN_FLIGHT));
-        Ok(Self { api: Api::all(Client::try_from(config)?), permits })
+        let known_permits = Arc::new(Semaphore::new(MAX_KNOWN_IN_FLIGHT));
+        Ok(Self { api: Api::all(Client::try_from(config)?), permits, known_permits })
     }
 
-    /// The user of a token; none if the token is invalid, or for another audience.
-    pub(super) async fn review(&self, token: &SecretString) -> Result<Option<String>, ReviewError> {
+    /// The user of a token; none if the token is invalid, or for another audience. `is_known` says whether it was valid lately.
+    pub(super) async fn review(
+        &self,
+        token: &SecretString,
+        is_known: bool,
+    ) -> Result<Option<String>, ReviewError> {
+        let permits = if is_known { &self.known_permits } else { &self.permits };
         let review = TokenReview {
             spec: TokenReviewSpec {
                 token: token.expose_secret().to_owned(),
@@ -85,7 +95,7 @@ impl Reviewer {
         };
         let response = timeout(TIMEOUT, async {
             // The semaphore is never closed.
-            let _permit = self.permits.acquire().await;
+            let _permit = permits.acquire().await;
             self.api.create(&PostParams::default(), &review).await
         });
         match response.await {
