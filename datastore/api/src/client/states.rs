@@ -265,12 +265,19 @@ impl Client {
             .await;
         match answer {
             Ok(granted) => Ok(LeaseAnswer::Granted(Box::new(granted))),
-            Err(ClientError::Refused { status: StatusCode::LOCKED, message, .. }) => {
-                Ok(LeaseAnswer::Held(message))
-            }
-            Err(ClientError::Refused { status: StatusCode::CONFLICT, message, .. }) => {
-                Ok(LeaseAnswer::Lost(message))
-            }
+            // Only a datastore knows of leases: another program's answer says nothing of them.
+            Err(ClientError::Refused {
+                status: StatusCode::LOCKED,
+                message,
+                sender: Sender::Plancha | Sender::Datastore,
+                ..
+            }) => Ok(LeaseAnswer::Held(message)),
+            Err(ClientError::Refused {
+                status: StatusCode::CONFLICT,
+                message,
+                sender: Sender::Plancha | Sender::Datastore,
+                ..
+            }) => Ok(LeaseAnswer::Lost(message)),
             Err(ClientError::Unsupported { .. }) => Ok(LeaseAnswer::Unsupported),
             Err(error) => Err(error),
         }
