@@ -5,6 +5,7 @@
 //! process. Here the name is one like any other.
 
 use std::fmt;
+use std::ops::Deref;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
@@ -19,6 +20,14 @@ pub struct Plain(pub Value);
 /// An object of any form.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlainObject(pub Map<String, Value>);
+
+impl Deref for Plain {
+    type Target = Value;
+
+    fn deref(&self) -> &Value {
+        &self.0
+    }
+}
 
 struct AnyValue;
 

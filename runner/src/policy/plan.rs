@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 
 use datastore_api::Sha256;
+use datastore_api::json::Plain;
 use serde_json::{Value, json};
 
 use crate::policy::canonical::{canonical, is_equal_where_known, masked};
@@ -14,7 +15,7 @@ use crate::run::plan::summary::{
 };
 
 /// The change of an output. There is no `Debug` of a plan, because values may be sensitive.
-pub(super) type Change = summary::Change<Value, Value>;
+pub(super) type Change = summary::Change<Plain, Plain>;
 
 /// The changes of a plan.
 #[derive(Default)]
@@ -49,10 +50,10 @@ struct Resources {
 }
 
 impl Collector for Resources {
-    type After = Value;
-    type Rest = Value;
+    type After = Plain;
+    type Rest = Plain;
 
-    fn add(&mut self, changed: Changed<Value, Value>) {
+    fn add(&mut self, changed: Changed<Plain, Plain>) {
         let Some(kind) = kind(&changed) else { return };
         let content = Sha256::of(canonical(&subject(&changed, kind)).as_bytes());
         let corrects_drift = self.is_correction(&changed);
@@ -95,16 +96,16 @@ impl Collector for Resources {
         self.changes.push(PlannedChange { change, content });
     }
 
-    fn add_drift(&mut self, drift: Changed<Value, Value>) {
+    fn add_drift(&mut self, drift: Changed<Plain, Plain>) {
         if !drift.change.is_no_op() {
-            self.drift.insert(key(&drift), drift.change.before);
+            self.drift.insert(key(&drift), drift.change.before.0);
         }
     }
 }
 
 impl Resources {
     /// Whether the change only restores what was changed outside of the tool: the object becomes what it was before.
-    fn is_correction(&self, changed: &Changed<Value, Value>) -> bool {
+    fn is_correction(&self, changed: &Changed<Plain, Plain>) -> bool {
         let Change { after, after_unknown, .. } = &changed.change;
         self.drift.get(&key(changed)).is_some_and(|before| {
             !before.is_null()
@@ -119,21 +120,21 @@ impl Resources {
 struct Outputs(BTreeMap<String, Change>);
 
 impl Collector for Outputs {
-    type After = Value;
-    type Rest = Value;
+    type After = Plain;
+    type Rest = Plain;
 
-    fn add(&mut self, changed: Changed<Value, Value>) {
+    fn add(&mut self, changed: Changed<Plain, Plain>) {
         self.0.insert(changed.address.unwrap_or_default(), changed.change);
     }
 }
 
 /// An object, by its address and the key of a deposed one.
-fn key(changed: &Changed<Value, Value>) -> (String, Option<String>) {
+fn key(changed: &Changed<Plain, Plain>) -> (String, Option<String>) {
     (changed.address.clone().unwrap_or_default(), changed.deposed.clone())
 }
 
 /// What a change does; `None`: the object stays as it is. A change without actions is none that is known.
-fn kind(changed: &Changed<Value, Value>) -> Option<Kind> {
+fn kind(changed: &Changed<Plain, Plain>) -> Option<Kind> {
     let actions = changed.change.actions.iter().map(String::as_str).collect::<Vec<_>>();
     Some(match actions.as_slice() {
         ["no-op" | "read"] if changed.change.is_import() => Kind::Import,
@@ -150,7 +151,7 @@ fn kind(changed: &Changed<Value, Value>) -> Option<Kind> {
 }
 
 /// What an approval of a change is about.
-fn subject(changed: &Changed<Value, Value>, kind: Kind) -> Value {
+fn subject(changed: &Changed<Plain, Plain>, kind: Kind) -> Value {
     let change = &changed.change;
     json!({
         "type": changed.resource_type,
@@ -170,7 +171,24 @@ fn invoked(invocation: &Invocation) -> Value {
         "type": invocation.action_type,
         "address": invocation.address,
         "kind": Kind::Invoke.name(),
-        "trigger": invocation.lifecycle_action_trigger,
+        "trigger": *invocation.lifecycle_action_trigger,
         "config": masked(&invocation.config_values, &invocation.config_sensitive, &invocation.config_unknown),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_map_with_a_name_of_the_parser_is_not_the_value_in_it() {
+        let content = |before: Value| {
+            let change = json!({"actions": ["delete"], "before": before, "after": null});
+            let changes = json!([{"address": "a.b", "type": "a", "change": change}]);
+            let plan = json!({"format_version": "1.2", "resource_changes": changes}).to_string();
+            Plan::read(plan.as_bytes()).ok().unwrap().changes.remove(0).content
+        };
+        let map = json!({"$serde_json::private::RawValue": "1"});
+        assert_ne!(content(json!({"x": map})), content(json!({"x": 1})));
+    }
 }

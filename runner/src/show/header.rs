@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 
+use datastore_api::json::PlainObject;
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::process::text::one_line;
 use crate::report::ledger::Ledger;
@@ -34,8 +35,8 @@ pub(super) enum Applied {
 impl Applied {
     /// Reads the record of an apply. A damaged one is of an apply, too.
     pub(super) fn parse(record: &[u8]) -> Self {
-        let record = serde_json::from_slice::<Map<String, Value>>(record);
-        Self::Yes(Value::Object(record.unwrap_or_default()))
+        let PlainObject(record) = serde_json::from_slice(record).unwrap_or_default();
+        Self::Yes(Value::Object(record))
     }
 
     /// A record that the datastore does not have yet.

@@ -1,6 +1,7 @@
 //! `run.json` as people see it. Every field may be missing or of another type: the document may be of another version of
 //! the runner.
 
+use datastore_api::json::Plain;
 use datastore_api::key::{AttemptFiles, Live};
 use datastore_api::{Attempt, Client, ClientError, File, PlanFormat, RunKey};
 use jiff::Timestamp;
@@ -212,9 +213,9 @@ pub(super) async fn read(
     }
     if has(files, REPORT) {
         let json = read_file(client, run, attempt, &other(REPORT), MAX_REPORT).await?;
-        let json = json.and_then(|json| serde_json::from_slice::<Value>(&json).ok());
+        let json = json.and_then(|json| serde_json::from_slice::<Plain>(&json).ok());
         let known =
-            json.and_then(|json| Some(Known::Record(Box::new(fields(json.clone())?), json)));
+            json.and_then(|Plain(json)| Some(Known::Record(Box::new(fields(json.clone())?), json)));
         return Ok(known.unwrap_or(Known::Unreadable));
     }
     let short = File::Plan(PlanFormat::Short);

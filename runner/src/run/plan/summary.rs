@@ -8,13 +8,12 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::io::Read;
 
+use datastore_api::json::Plain;
 use datastore_api::plan::is_readable;
 use serde::Deserialize;
 use serde::de::{
     DeserializeOwned, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor,
 };
-
-use serde_json::Value;
 
 use crate::report::Counts;
 
@@ -186,10 +185,10 @@ pub(crate) struct Invocation {
     #[serde(rename = "type")]
     pub(crate) action_type: String,
     /// Before or after what it runs.
-    pub(crate) lifecycle_action_trigger: Value,
-    pub(crate) config_values: Value,
-    pub(crate) config_sensitive: Value,
-    pub(crate) config_unknown: Value,
+    pub(crate) lifecycle_action_trigger: Plain,
+    pub(crate) config_values: Plain,
+    pub(crate) config_sensitive: Plain,
+    pub(crate) config_unknown: Plain,
 }
 
 /// All changes, counted as they come.

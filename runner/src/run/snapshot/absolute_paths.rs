@@ -6,6 +6,7 @@
 use std::io::Read;
 use std::path::Path;
 
+use datastore_api::json::Plain;
 use serde_json::Value;
 
 use crate::basis::plan_file;
@@ -62,10 +63,10 @@ struct Search<'a> {
 }
 
 impl Collector for Search<'_> {
-    type After = Value;
+    type After = Plain;
     type Rest = serde::de::IgnoredAny;
 
-    fn add(&mut self, Changed { address, change, .. }: Changed<Value>) {
+    fn add(&mut self, Changed { address, change, .. }: Changed<Plain>) {
         if change.actions.iter().any(|action| !matches!(&**action, "no-op" | "read")) {
             let address = address.as_deref().unwrap_or_default();
             self.value(&format!("{}{address}", self.prefix), &change.after);
