@@ -225,6 +225,7 @@ async fn verify_repairs_digest_copies_and_lists_corrupted_objects() {
 }
 
 #[tokio::test]
+#[expect(clippy::disallowed_types, reason = "cp copies times and attributes")]
 async fn backup_that_keeps_times_and_attributes_loses_no_digest() {
     let datastore = TestDatastore::temporary().await;
     let sizes = [5, 100_000, 3 << 20];
