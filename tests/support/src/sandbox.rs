@@ -227,16 +227,16 @@ impl Started {
             stopped = self.processes().len();
             self.signal_all("STOP");
         }
-        self.signal_all("KILL");
+        // Children first: the kernel continues stopped processes (SIGHUP and SIGCONT) when their group loses its last parent
+        // elsewhere.
+        let mut pids = self.processes();
+        pids.reverse();
+        signal(&pids, "KILL");
     }
 
     /// Sends it and all its descendants a signal, as a service manager does.
     pub fn signal_all(&self, name: &str) {
-        let pids = self.processes();
-        let mut command = Command::new("kill");
-        command.args(["-s", name]).args(pids.iter().map(u32::to_string)).stderr(Stdio::null());
-        // It fails if one of them has just ended.
-        let _status = command.status().unwrap();
+        signal(&self.processes(), name);
     }
 
     /// Its number, and those of all its descendants.
@@ -287,7 +287,15 @@ impl From<Output> for Ended {
     }
 }
 
-/// A process and its descendants.
+/// Sends processes a signal, by its name without `SIG`.
+fn signal(pids: &[u32], name: &str) {
+    let mut command = Command::new("kill");
+    command.args(["-s", name]).args(pids.iter().map(u32::to_string)).stderr(Stdio::null());
+    // It fails if one of them has just ended.
+    let _status = command.status().unwrap();
+}
+
+/// A process and its descendants, parents first.
 fn descendants(pid: u32) -> Vec<u32> {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     let processes = processes.filter_map(|entry| {
