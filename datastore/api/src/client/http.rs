@@ -426,6 +426,10 @@ impl Client {
             let limit = self.0.silence.limit(&name, &progress, request.send());
             let response = limit.await?.and_then(Response::error_for_status);
             let response = response.map_err(|error| transport(name.clone(), error))?;
+            if response.status() != StatusCode::PARTIAL_CONTENT {
+                let reason = format!("it is {}, and not a part", response.status());
+                return Err(ClientError::Answer { call: name, reason });
+            }
             let part = self.download(name, response, progress)?;
             expected = expected.or(part.expected());
             let mut part = part.of_part();
