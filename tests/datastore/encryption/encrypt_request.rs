@@ -173,7 +173,7 @@ async fn ds22_object_that_cannot_be_encrypted_is_reported_and_the_others_are_enc
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_large_object_that_is_replaced_while_it_is_encrypted_stays_the_new_one() {
+async fn a_large_object_that_is_replaced_while_it_is_encrypted_is_encrypted_as_the_new_one() {
     for dialect in [Dialect::S3, Dialect::Gcs] {
         let double = FakeCloud::start(dialect);
         let key = "layers/team-a/network/plan-1/0/plan.bin";
@@ -199,8 +199,9 @@ async fn a_large_object_that_is_replaced_while_it_is_encrypted_stays_the_new_one
                 .await;
             double.put(key, b"PK\x03\x04 another".to_vec());
         });
-        assert_eq!((answer.status, answer.json()["filesEncrypted"].as_u64()), (200, Some(0)));
-        assert_eq!(double.object(key).unwrap(), &b"PK\x03\x04 another"[..]);
+        assert_eq!((answer.status, answer.json()["filesEncrypted"].as_u64()), (200, Some(1)));
+        assert_ne!(double.object(key).unwrap(), &b"PK\x03\x04 another"[..]);
+        assert!(get(&datastore, &url).await.body == b"PK\x03\x04 another"[..]);
         assert_eq!(double.open_uploads(), 0);
     }
 }

@@ -30,6 +30,8 @@ use crate::store::{APPLIED, APPROVALS, CHANGES, DOCUMENTS, Key, LIVE, Store, Sto
 
 /// Maximum bytes of a request body.
 const MAX_BODY: usize = 64 << 10;
+/// How often an object is encrypted that is replaced meanwhile.
+const TRIES: usize = 3;
 /// Objects that are encrypted at the same time; each holds some parts of an upload in memory.
 const CONCURRENCY: usize = 2;
 /// Objects between two log lines about the progress.
@@ -111,7 +113,14 @@ async fn encrypt_all(
         let keys = store.list(root)?.try_filter_map(async |object| Ok(Key::from_path(&object.key)));
         let encrypted = keys.map(async |key| {
             let key = key?;
-            let encrypted = Box::pin(store.encrypt(&key)).await;
+            let mut encrypted = Box::pin(store.encrypt(&key)).await;
+            for _ in 1..TRIES {
+                if !matches!(encrypted, Err(StoreError::Replaced)) {
+                    break;
+                }
+                // The version that was stored meanwhile may be plain, too.
+                encrypted = Box::pin(store.encrypt(&key)).await;
+            }
             Ok::<_, StoreError>((key, encrypted))
         });
         let mut encrypted = std::pin::pin!(encrypted.buffer_unordered(CONCURRENCY));
@@ -133,8 +142,8 @@ impl EncryptReport {
         self.seen += 1;
         match encrypted {
             Ok(true) => self.encrypted += 1,
-            // Deleted after it was listed, or replaced by an encrypted version.
-            Ok(false) | Err(StoreError::NotFound | StoreError::Replaced) => {}
+            // Deleted after it was listed.
+            Ok(false) | Err(StoreError::NotFound) => {}
             Err(error) => {
                 let path = key.to_path().unwrap_or_default();
                 tracing::error!(path, error = chain(&error), "cannot encrypt");

@@ -66,8 +66,12 @@ impl Store {
         if Sha256::of(meta.etag.as_bytes()) != expected {
             return Err(StoreError::Replaced);
         }
-        let version = self.objects.head(path).await.map_err(StoreError::from)?.version;
-        Ok(Some(UpdateVersion { e_tag: Some(meta.etag), version }))
+        let head = self.objects.head(path).await.map_err(StoreError::from)?;
+        // Some storages are asked to replace the version alone: it must be that of the expected object.
+        if head.version.is_some() && head.e_tag.as_deref() != Some(&*meta.etag) {
+            return Err(StoreError::Replaced);
+        }
+        Ok(Some(UpdateVersion { e_tag: Some(meta.etag), version: head.version }))
     }
 
     /// Replaces this version of a small object, and no other.
