@@ -88,7 +88,7 @@ impl Connections {
             if let Ok(permit) = Arc::clone(slots).try_acquire_owned() {
                 return Slot { _permit: permit };
             }
-            self.close_idle();
+            self.close_idle(Stage::LAST);
             // The semaphore is never closed.
             if let Ok(Ok(permit)) = timeout(EVICT_INTERVAL, Arc::clone(slots).acquire_owned()).await
             {
@@ -103,7 +103,7 @@ impl Connections {
         let id = self.0.next.fetch_add(1, Ordering::Relaxed);
         let others = self.stages().len();
         if (others + 1) * 10 > self.0.limit * 9 {
-            self.close_idle();
+            self.close_idle(Stage::LAST_UNKNOWN);
         }
         self.stages().insert(id, Arc::clone(&stage));
         let permit = Arc::clone(&self.0.within_limit).try_acquire_owned().ok();
@@ -111,10 +111,11 @@ impl Connections {
         Connection { connections: self.clone(), id, stage, within_limit, _slot: slot }
     }
 
-    /// Closes the idle connection that is first in [`Stage::eviction_order`].
-    fn close_idle(&self) {
+    /// Closes the idle connection that is first in [`Stage::eviction_order`], up to this place.
+    fn close_idle(&self, last: u8) {
         let stages = self.stages();
         let idle = stages.values().filter_map(|stage| Some((stage.eviction_order()?, stage)));
+        let idle = idle.filter(|((place, _), _)| *place <= last);
         if let Some((_, stage)) = idle.min_by_key(|(order, _)| *order) {
             stage.evict();
             self.0.closed_idle.fetch_add(1, Ordering::Relaxed);
@@ -138,7 +139,7 @@ impl Connection {
         let mut acquired = pin!(semaphore.acquire_owned());
         let acquired = async {
             loop {
-                self.connections.close_idle();
+                self.connections.close_idle(Stage::LAST);
                 if let Ok(acquired) = timeout(WAIT_INTERVAL, acquired.as_mut()).await {
                     return acquired;
                 }

@@ -85,6 +85,11 @@ impl Default for Stage {
 }
 
 impl Stage {
+    /// The last place of a connection without a valid token in the order of eviction.
+    pub(super) const LAST_UNKNOWN: u8 = 1;
+    /// The last place of all.
+    pub(super) const LAST: u8 = 3;
+
     /// The place in the order in which connections are closed to make room: first those that wait for their next
     /// request, then those without a complete head after [`EVICT_GRACE`], each by time. Those with a valid token come last, and
     /// wait as long as that before. None if it must stay open: it is busy, new, or already evicted.

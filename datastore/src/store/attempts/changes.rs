@@ -137,10 +137,8 @@ async fn list(mut plan: ByteStream) -> Result<Vec<u8>, ChangesError> {
     while let Some(piece) = plan.next().await {
         match piece {
             Ok(piece) => {
-                // A reader that has found an error reads no further.
-                if sender.send(piece).await.is_err() {
-                    break;
-                }
+                // A reader that has found an error reads no further, but the rest is verified: damage looks like an error.
+                let _read = sender.send(piece).await;
             }
             Err(error) => {
                 passed = Err(error);

@@ -163,7 +163,7 @@ impl Inspection {
 
 /// Reads a state document. Its `size` is not known here.
 fn read(bytes: &mut impl Read) -> Result<StateDocument, InvalidState> {
-    // The parser keeps a string whole, also that of a name or a value that is then skipped.
+    // The parser keeps a string whole, also a name that is then skipped.
     let guard = Guard::cutting(bytes, MAX_DEPTH);
     let seen = guard.seen();
     let mut json = serde_json::Deserializer::from_reader(guard);

@@ -6,7 +6,9 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use datastore_api::state::{GrantedLease, Lease, LeaseRequest};
 use datastore_api::{ClaimId, Name, Sha256, chain};
 use jiff::Timestamp;
+use tokio::time::timeout;
 
+use crate::store::backend::metered::STAT_TIMEOUT;
 use crate::store::error::backend_error;
 use crate::store::handle::Store;
 use crate::store::state::LayerKey;
@@ -102,7 +104,8 @@ impl Store {
         sha256: Sha256,
     ) -> Result<Option<CredentialHolder>, StateError> {
         self.check_states_allowed().await?;
-        let _permit = self.credential_reads.acquire().await.map_err(backend_error)?;
+        let permit = timeout(STAT_TIMEOUT, self.credential_reads.acquire()).await;
+        let _permit = permit.map_err(backend_error)?.map_err(backend_error)?;
         let control = match self.read_control(&layer.control_path()?).await {
             Ok((control, _)) => control,
             Err(damaged @ StateError::Damaged(_)) => {
