@@ -1,6 +1,6 @@
 //! Layers that were applied and whose state is not there, and a datastore that does not say whether it is.
 
-use support::{Fault, FaultyDatastore, TestDatastore};
+use support::{Fault, FaultyDatastore, GATEWAY, TestDatastore};
 
 use super::machines::{Origin, module, run, states};
 use crate::json;
@@ -101,14 +101,17 @@ async fn run_that_forgets_the_state_in_the_datastore_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn run_is_refused_if_the_datastore_does_not_say_whether_it_has_a_state() {
     let datastore = TestDatastore::memory().await;
-    let fails = Fault { method: "GET", part: "/api/states?", status: 500, times: 100 };
-    let faulty = FaultyDatastore::before(&datastore.url, vec![fails]).await;
+    let fails = |status| Fault { method: "GET", part: "/api/states?", status, times: 100 };
+    let faulty = FaultyDatastore::before(&datastore.url, Vec::new()).await;
     let machine = Origin::new().machine();
-    let mut command = machine.command(&["apply", "--no-plan", "--name", "vpc"]);
-    command.current_dir(module(&machine)).env("PLANCHA_DATASTORE_URL", faulty.url.as_str());
-    let refused = support::Ended::from(command.output().unwrap());
-    assert_eq!(refused.code, 10, "{}", refused.stderr);
-    assert!(!module(&machine).join("terraform.tfstate").exists());
+    for status in [500, GATEWAY] {
+        faulty.set_faults(vec![fails(status)]);
+        let mut command = machine.command(&["apply", "--no-plan", "--name", "vpc"]);
+        command.current_dir(module(&machine)).env("PLANCHA_DATASTORE_URL", faulty.url.as_str());
+        let refused = support::Ended::from(command.output().unwrap());
+        assert_eq!(refused.code, 10, "{status}: {}", refused.stderr);
+        assert!(!module(&machine).join("terraform.tfstate").exists());
+    }
 }
 
 /// A proxy answers for the datastore when the tool reads the state.

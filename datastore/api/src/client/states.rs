@@ -96,7 +96,7 @@ impl Client {
         query.push(("limit", limit.to_string()));
         query.extend(kind.map(|kind| ("kind", kind.as_str().to_owned())));
         query.extend(cursor.map(|cursor| ("cursor", cursor.to_owned())));
-        self.get_json(&Call { method: Method::GET, path: "/api/states".into(), query }).await
+        self.json(&Call { method: Method::GET, path: "/api/states".into(), query }).await
     }
 
     /// Reads a state, or one version of it, into a new file of mode 0600, and returns its digest. `None`: there is none.
@@ -265,13 +265,10 @@ impl Client {
             .await;
         match answer {
             Ok(granted) => Ok(LeaseAnswer::Granted(Box::new(granted))),
+            Err(ClientError::Refused { status: StatusCode::LOCKED, message, .. }) => {
+                Ok(LeaseAnswer::Held(message))
+            }
             // Only a datastore knows of leases: another program's answer says nothing of them.
-            Err(ClientError::Refused {
-                status: StatusCode::LOCKED,
-                message,
-                sender: Sender::Plancha | Sender::Datastore,
-                ..
-            }) => Ok(LeaseAnswer::Held(message)),
             Err(ClientError::Refused {
                 status: StatusCode::CONFLICT,
                 message,
@@ -375,7 +372,7 @@ impl Client {
 impl ClientError {
     /// Whether this is the answer of a datastore without the route, or whose storage cannot keep states.
     pub fn lacks_route(&self) -> bool {
-        is_unsupported(self)
+        matches!(self, Self::Unsupported { .. }) || is_unsupported(self)
     }
 }
 

@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use datastore_api::state::{DEFAULT_WORKSPACE, StateHead};
-use datastore_api::{Client, chain};
+use datastore_api::{Client, ClientError, chain};
 use fs_err as fs;
 use reqwest::StatusCode;
 use serde_json::Value;
@@ -227,9 +227,10 @@ impl Run<'_> {
         let head = match self.signals.or(datastore.states(&key, None, 1, None)).await {
             Ok(Ok(states)) => states.head,
             // It cannot keep states, or the caller may not read them.
-            Ok(Err(error))
-                if error.lacks_route() || error.status() == Some(StatusCode::FORBIDDEN) =>
-            {
+            Ok(Err(
+                error @ (ClientError::Unsupported { .. }
+                | ClientError::Refused { status: StatusCode::FORBIDDEN, .. }),
+            )) => {
                 tracing::debug!("whether the datastore has a state of {key}: {}", chain(&error));
                 return Ok(());
             }
