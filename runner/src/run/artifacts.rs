@@ -25,7 +25,7 @@ pub(crate) use ledgers::{MAX_LEDGER, replace_ledger};
 pub(crate) use newest::{NewestPlan, Wanted};
 pub(crate) use open::{AttemptRequest, random_id};
 pub(crate) use plans::{Defect, StoredPlan};
-pub(crate) use records::{Recorded, applied_key, store_under_key};
+pub(crate) use records::{Recorded, applied_key, store_under_key, stored_before};
 pub(crate) use states::put_state;
 
 use crate::basis::binding;

@@ -179,7 +179,7 @@ fn describe(record: &Record, applied: &Applied, lines: &mut Lines, now: Timestam
         lines.add("Workspace:", place.workspace.as_deref().unwrap_or_default());
     }
     lines.add("Directory:", record.directory.as_deref().unwrap_or_default());
-    lines.add("Backend:", record.backend.as_ref().map(backend).unwrap_or_default());
+    lines.add("Backend:", record.backend.as_deref().map(backend).unwrap_or_default());
     lines.add("State:", record.state.as_ref().map(ToString::to_string).unwrap_or_default());
     lines.add("Mock outputs:", record.mocks.join(", "));
     if let Some(plan) = &record.plan {

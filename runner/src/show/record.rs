@@ -43,7 +43,7 @@ pub(super) struct Record {
     pub(super) configuration_sha256: Option<String>,
     pub(super) place: Option<PlanPlace>,
     pub(super) directory: Option<String>,
-    pub(super) backend: Option<Value>,
+    pub(super) backend: Option<Plain>,
     pub(super) mocks: Vec<String>,
     pub(super) bound: bool,
     pub(super) applied: Option<String>,
@@ -66,11 +66,11 @@ fn fields<T: DeserializeOwned>(value: Value) -> Option<T> {
 }
 
 fn object<'de, D: Deserializer<'de>, T: DeserializeOwned>(from: D) -> Result<Option<T>, D::Error> {
-    Value::deserialize(from).map(fields)
+    Plain::deserialize(from).map(|Plain(value)| fields(value))
 }
 
 fn list<'de, D: Deserializer<'de>, T: DeserializeOwned>(from: D) -> Result<Vec<T>, D::Error> {
-    let Value::Array(values) = Value::deserialize(from)? else { return Ok(Vec::new()) };
+    let Plain(Value::Array(values)) = Plain::deserialize(from)? else { return Ok(Vec::new()) };
     Ok(values.into_iter().filter_map(fields).collect())
 }
 

@@ -184,7 +184,7 @@ async fn failed_uploads_are_tried_again_and_never_fail_the_apply() {
 async fn silence_during_an_apply_does_not_shorten_the_uploads_after_it() {
     let datastore = TestDatastore::memory().await;
     let put = |part, status, times| Fault { method: "PUT", part, status, times };
-    let faults = vec![put("/api/states", 0, 2), put("name=run.json", LATE, usize::MAX)];
+    let faults = vec![put("/api/states", 0, 2), put("name=run.json", LATE, 1)];
     let proxy = FaultyDatastore::before(&datastore.url, faults).await;
     let sandbox = module(&chain(&["a", "b"]));
     sandbox.write("a", "");

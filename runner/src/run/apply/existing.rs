@@ -278,7 +278,13 @@ impl Run<'_> {
         let reviewed = self.scratch.join(REVIEWED);
         if !reviewed.exists() {
             let plan = self.scratch.join(PLAN_FILE);
-            self.step_into("show json", &prepared.tool().show_json(&plan), &reviewed).await?;
+            let shown =
+                self.step_into("show json", &prepared.tool().show_json(&plan), &reviewed).await;
+            if let Err(error) = shown {
+                // A part of it.
+                unless_missing(fs::remove_file(&reviewed))?;
+                return Err(error);
+            }
         }
         Ok(reviewed)
     }

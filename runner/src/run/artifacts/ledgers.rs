@@ -24,6 +24,8 @@ const MAX_RUNS: usize = 500;
 const PARALLEL: usize = 4;
 /// How long one upload may take while the tool works.
 const TIMEOUT: Duration = Duration::from_secs(20);
+/// How long one may take after a signal: half of it without an answer.
+const SHORTLY: Duration = Duration::from_secs(4);
 
 impl Artifacts {
     /// The ledger that the attempt has, or an empty one.
@@ -153,14 +155,17 @@ impl Artifacts {
     ) -> Result<(), ClientError> {
         match signals.or(self.put_ledger_of(ledger)).await {
             Ok(stored) => stored,
-            Err(_) => self.try_put_ledger_of(ledger).await,
+            Err(_) => self.once(SHORTLY).put_ledger_of(ledger).await,
         }
     }
 
     /// The same in one try, which says nothing of a failure: another one follows.
     pub(crate) async fn try_put_ledger_of(&self, ledger: &Ledger) -> Result<(), ClientError> {
-        let once = Self { client: self.client.once(TIMEOUT), ..self.clone() };
-        once.put_ledger_of(ledger).await
+        self.once(TIMEOUT).put_ledger_of(ledger).await
+    }
+
+    fn once(&self, timeout: Duration) -> Self {
+        Self { client: self.client.once(timeout), ..self.clone() }
     }
 
     /// Stores the ledger, and replaces an earlier state of it.

@@ -105,7 +105,7 @@ pub(crate) fn applied_key(run: &RunKey, digest: Sha256) -> AppliedKey {
 }
 
 /// The record that is stored already if a new one was refused with 412, and that refusal.
-async fn stored_before(
+pub(crate) async fn stored_before(
     put: Result<(), ClientError>,
     read: impl Future<Output = Result<Option<Vec<u8>>, ClientError>>,
 ) -> Result<Option<(AppliedRecord, ClientError)>, ClientError> {

@@ -41,8 +41,13 @@ impl Run<'_> {
         &mut self,
         prepared: &Prepared,
     ) -> Result<(), RunError> {
-        let json = self.reviewed_json(prepared).await?;
-        self.redact_plan(&json).await;
+        match self.reviewed_json(prepared).await {
+            Ok(json) => self.redact_plan(&json).await,
+            Err(error @ (RunError::Stopped(_) | RunError::StoppedStep { .. })) => {
+                return Err(error);
+            }
+            Err(error) => not_masked(&error),
+        }
         Ok(())
     }
 
@@ -92,6 +97,10 @@ async fn redact_plan(redaction: &Redaction, json: &Path) {
         Ok::<_, std::io::Error>(())
     });
     if let Err(error) = read.await.map_err(std::io::Error::other).flatten() {
-        tracing::warn!("values that are sensitive only in the plan are not masked: {error}");
+        not_masked(&error);
     }
+}
+
+fn not_masked(reason: &impl std::fmt::Display) {
+    tracing::warn!("values that are sensitive only in the plan are not masked: {reason}");
 }

@@ -11,7 +11,7 @@ use crate::process::limits::{Limit, Limits, Reached};
 use crate::process::{ExitReport, Killed};
 use crate::tool::waiting::waiting;
 
-/// How long a step that asks a backend or a registry may make no progress, and an apply without a warning.
+/// How long a step may make no progress, and an apply without a warning.
 const IDLE: Duration = Duration::from_mins(15);
 
 /// The signal by which the runner stops a tool.
@@ -98,7 +98,16 @@ impl fmt::Display for TimedOut {
 pub(in crate::run) fn of_step<'n>(given: LimitArgs, step: &str, name: &'n str) -> Limits<'n> {
     let by_default = matches!(
         step,
-        "init" | "plan" | "apply" | "import" | "output" | "state pull" | "state push" | "state rm"
+        "init"
+            | "plan"
+            | "show"
+            | "show json"
+            | "apply"
+            | "import"
+            | "output"
+            | "state pull"
+            | "state push"
+            | "state rm"
     );
     Limits {
         name,
@@ -114,14 +123,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_step_that_asks_a_backend_is_stopped_if_it_hangs_and_an_apply_only_on_request() {
+    fn a_step_is_stopped_if_it_hangs_and_an_apply_only_on_request() {
         let given = LimitArgs { timeout: None, step_timeout: None, idle_timeout: None };
-        for step in ["init", "plan", "import", "output", "state pull", "state push", "state rm"] {
+        for step in [
+            "init",
+            "plan",
+            "show json",
+            "import",
+            "output",
+            "state pull",
+            "state push",
+            "state rm",
+        ] {
             let limits = of_step(given, step, "");
             assert_eq!((limits.idle, limits.only_warns), (Some(IDLE), false), "{step}");
         }
         let apply = of_step(given, "apply", "");
         assert_eq!((apply.idle, apply.only_warns), (Some(IDLE), true));
-        assert_eq!(of_step(given, "show", "").idle, None);
+        assert_eq!(of_step(given, "before-apply", "").idle, None);
     }
 }

@@ -17,7 +17,7 @@ use crate::order::datastore::datastore;
 use crate::process::quoted;
 use crate::report::{AppliedRecord, later_version};
 use crate::run::artifacts::{
-    APPLIED, LEDGER, MAX_REPORT, applied_key, other, replace_ledger, store_under_key,
+    APPLIED, LEDGER, MAX_REPORT, applied_key, other, replace_ledger, store_under_key, stored_before,
 };
 use crate::run::push::{MissingState, Unpushed};
 use crate::run::unsent::directory::{
@@ -455,9 +455,9 @@ async fn send_record(
     }
     if let Some(digest) = record.plan_sha256() {
         let key = applied_key(run, digest);
-        if let Sent::Other = send_result(client.put_applied(&key, &json).await, was_there)?
-            && !client.get_applied(&key).await?.is_some_and(|stored| is_same(&stored))
-        {
+        let put = client.put_applied(&key, &json).await;
+        let stored = Box::pin(stored_before(put, client.get_applied(&key))).await?;
+        if stored.is_some_and(|(stored, _)| !stored.is_same_apply(record)) {
             tracing::warn!("another apply of the plan {digest} is recorded");
             return Ok(Sent::Other);
         }

@@ -91,12 +91,18 @@ impl GitSource {
         let Some(Credentials { origin, user, password }) = &self.credentials else {
             return Vec::new();
         };
-        let key = format!("credential.{origin}.helper");
         let helper = format!(
             "!f() {{ test \"$1\" != get || printf 'username=%s\\npassword=%s\\n' \"${USER}\" \"${PASSWORD}\"; }}; f"
         );
         // The empty value turns off the user's helpers, which would be asked first and told the password.
-        let mut variables = environment.git_config(&[(&key, ""), (&key, &helper)]);
+        let keys = origins(origin).map(|origin| format!("credential.{origin}.helper"));
+        let keys = keys.collect::<Vec<_>>();
+        let mut settings =
+            keys.iter().flat_map(|key| [(&**key, ""), (key, &helper)]).collect::<Vec<_>>();
+        // As of git 2.46: at once, also to a server that offers other ways, or whose repository strangers may read in part.
+        let at_once = format!("http.{origin}.proactiveAuth");
+        settings.push((&at_once, "basic"));
+        let mut variables = environment.git_config(&settings);
         variables.push((USER.to_owned(), user.into()));
         variables.push((PASSWORD.to_owned(), password.expose_secret().into()));
         variables
@@ -129,6 +135,12 @@ impl GitSource {
         let name = name.strip_suffix(".bundle").unwrap_or(name);
         name.strip_suffix(".git").unwrap_or(name)
     }
+}
+
+/// The origin, and that with TLS to which its host may redirect.
+fn origins(origin: &str) -> impl Iterator<Item = String> {
+    let host = origin.strip_prefix("http://").filter(|host| !host.contains(':'));
+    std::iter::once(origin.to_owned()).chain(host.map(|host| format!("https://{host}")))
 }
 
 fn from_url(text: &str) -> Result<GitSource, String> {
@@ -214,6 +226,10 @@ mod tests {
             (&*known.origin, &*known.user, known.password.expose_secret()),
             ("https://git.example.com:8443", "user", "p@ss+w")
         );
+        let of = |origin| origins(origin).collect::<Vec<_>>();
+        assert_eq!(of(&known.origin), ["https://git.example.com:8443"]);
+        assert_eq!(of("http://h"), ["http://h", "https://h"]);
+        assert_eq!(of("http://h:8080"), ["http://h:8080"]);
         let shown = format!("{source:?}");
         assert!(!shown.contains("p@ss") && !shown.contains("p%40ss"), "{shown}");
         assert!(GitSource::parse("https://user:p%0Ahost=evil@host/x", None).is_err());

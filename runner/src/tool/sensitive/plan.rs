@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{BufReader, Read};
 
+use datastore_api::json::Plain;
 use secrecy::ExposeSecret as _;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -171,7 +172,7 @@ fn add_variables(
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Given {
-    value: Value,
+    value: Plain,
 }
 
 /// What is read of the configuration in a plan.
