@@ -345,7 +345,7 @@ async fn a_write_under_a_lease_has_the_run_of_the_lease() {
     assert_eq!(run("rejected").await, json!(null));
 }
 
-/// A gateway says the same for a moment. Only a second question tells.
+/// A gateway may give the same answer for a moment. Only a second request shows which of the two it is.
 #[tokio::test]
 async fn a_gateways_404_is_not_the_word_of_a_datastore_without_leases() {
     let datastore = TestDatastore::memory().await;

@@ -20,7 +20,7 @@ const PARALLEL_DELETIONS: usize = 16;
 
 impl Context<'_> {
     /// The directories of a layer's runs with an attempt that may be at work: its live log is younger than the least age, or its
-    /// claim has no files yet. Read now: an attempt may have begun long after this command. `items` are the layer's artifacts.
+    /// claim has no files yet. Read now: an attempt may have started long after this command. `items` are the layer's artifacts.
     pub(super) async fn working_runs(
         &self,
         layer: &str,

@@ -65,7 +65,7 @@ impl Store {
         }
         let deadline = Instant::now() + WAIT;
         let wait = |_| ChangesError::Busy;
-        // One plan of each caller at a time: whoever asks for many leaves the other place to others.
+        // One plan of each caller at a time: a caller that asks for many leaves the other place free.
         let _turn = timeout_at(deadline, self.key_lock(&turn_of(tenant))).await.map_err(wait)?;
         // Another lock than that of the list itself, which its upload takes.
         let plan = Key::File(run.clone(), *attempt, File::Plan(PlanFormat::Json));

@@ -78,7 +78,7 @@ impl Store {
             damaged?;
             return match self.existing(path, received).await? {
                 Existing::Identical => {
-                    // Whoever has created it may have failed after that.
+                    // The process that created it may have failed after that.
                     let location = path.clone();
                     let sync = move |root: &FsPath| sync_published(root, &location);
                     let synced = disk.run_job("sync", IDLE_TIMEOUT, path, sync).await;

@@ -259,7 +259,7 @@ impl Run<'_> {
         }
         Box::pin(self.store_applied(failed, budget)).await;
         if let (Some((artifacts, record)), Some(_)) = (to_store, &recorded.lost) {
-            // The datastore may have restarted meanwhile, and nothing else tells other runs of this apply.
+            // The datastore may have restarted meanwhile, and other runs learn of this apply from nothing else.
             let again = store_record(artifacts, record, budget).await;
             recorded = Recorded { is_known: recorded.is_known || again.is_known, lost: again.lost };
         }
