@@ -223,6 +223,17 @@ mod tests {
         assert_eq!(cache.verdict(digest(2 * MAX_ENTRIES - 1)), Some(known));
     }
 
+    /// As many reviews of unknown tokens as may be pending. None has ended yet.
+    fn fill(reviews: &Reviews) -> Vec<impl Future<Output = Verdict>> {
+        let reviews = (0..MAX_PENDING)
+            .map(|number| Box::pin(reviews.verdict(format!("invalid {number}").into())));
+        let mut pending = reviews.collect::<Vec<_>>();
+        for review in &mut pending {
+            assert_eq!(review.now_or_never(), None);
+        }
+        pending
+    }
+
     #[tokio::test]
     async fn pending_reviews_are_bounded_and_delay_no_cached_token() {
         let kube = support::FakeTokenReviews::start().await;
@@ -232,12 +243,7 @@ mod tests {
         let known = Verdict::Valid("system:serviceaccount:team-a:runner".to_owned());
         assert_eq!(reviews.verdict("known".into()).await, known);
         kube.fault(Some(support::TokenReviewFault::Hangs));
-        let mut waiting = (0..MAX_PENDING)
-            .map(|number| Box::pin(reviews.verdict(format!("invalid {number}").into())))
-            .collect::<Vec<_>>();
-        for review in &mut waiting {
-            assert_eq!(futures::poll!(review), std::task::Poll::Pending);
-        }
+        let _waiting = fill(&reviews);
         let one_more = reviews.verdict("one more".into()).now_or_never();
         assert_eq!(one_more, Some(Verdict::Failed));
         assert_eq!(reviews.verdict("known".into()).now_or_never(), Some(known));
@@ -255,12 +261,7 @@ mod tests {
         let forget = || reviews.cache.lock().unwrap().valid.clear();
         forget();
         kube.fault(Some(support::TokenReviewFault::Hangs));
-        let mut waiting = (0..MAX_PENDING)
-            .map(|number| Box::pin(reviews.verdict(format!("invalid {number}").into())))
-            .collect::<Vec<_>>();
-        for review in &mut waiting {
-            assert_eq!(futures::poll!(review), std::task::Poll::Pending);
-        }
+        let _waiting = fill(&reviews);
         while kube.reviews().len() < 20 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

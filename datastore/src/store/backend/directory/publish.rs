@@ -95,7 +95,9 @@ pub(in crate::store) fn publish(
                     object = %location, %error, "the copy of its digest is not written: run `datastore verify` when it can be"
                 );
                 // That of the file before would belie this one, should it lose its attribute.
-                let _stays = remove(&record);
+                if let Err(error) = remove(&record) {
+                    tracing::warn!(object = %location, %error, "nor is the copy of its former digest removed");
+                }
             }
             sync_parent(&file_path)
         })
