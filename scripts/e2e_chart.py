@@ -131,6 +131,19 @@ def accepted_values():
     assert ("ServiceAccount", "7-runner") in objects(text)
 
 
+def admitted():
+    """The NetworkPolicy of the datastore lets in every pod here that has a datastore's URL."""
+    [policy] = [body for (kind, _), body in objects(render("datastore")).items() if kind == "NetworkPolicy"]
+    selector = policy["spec"]["ingress"][0]["from"][0]["podSelector"]
+    [expression] = selector["matchExpressions"]
+    texts = [render("apply"), *(path.read_text() for path in sorted((DEPLOY / "kubernetes/converge").glob("*.yaml")))]
+    templates = [body for text in texts for body in pod_templates(text).values()]
+    callers = [body["metadata"]["labels"] for body in templates if "PLANCHA_DATASTORE_URL" in json.dumps(body)]
+    assert len(callers) == 5, callers
+    for labels in callers:
+        assert selector["matchLabels"].items() <= labels.items() and labels[expression["key"]] in expression["values"], labels
+
+
 def chart():
     need("helm", "scripts/e2e deploy builds it")
     for values in (None, *sorted(EXAMPLES.glob("*.yaml"))):
@@ -140,6 +153,7 @@ def chart():
         assert same, f"{path.relative_to(ROOT)} differs from the chart. next: scripts/e2e-deploy --write"
     refused_values()
     accepted_values()
+    admitted()
     secured = render("datastore", "--set", "datastore.tlsSecret=tls", "--set-json",
                      'datastore.rules=[{"who":{"token":"ci","sha256":"00"},"namespaces":["*"],"verbs":["read"]}]')
     container = objects(secured)["Deployment", "plancha-datastore"]["spec"]["template"]["spec"]["containers"][0]
