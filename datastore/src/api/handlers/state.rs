@@ -127,7 +127,8 @@ pub(crate) async fn lock(
     locked.await.map_err(Route::LockState.error())
 }
 
-/// Removes the lock that the body names: under a lease that is valid only for its holder. `force-unlock` of terraform sends no body, and then the permission `admin` is needed.
+/// Removes the lock that the body names: under a lease that is valid only for its holder. `force-unlock` of terraform sends no
+/// body. Then the lock must be one that was taken under the caller's lease, or the permission `admin` is needed.
 pub(crate) async fn unlock(
     State(store): State<Store>,
     Query(Unlock(Change { key, claims })): Query<Unlock>,
@@ -137,6 +138,10 @@ pub(crate) async fn unlock(
     let claims = claims_of(&context, claims);
     let unlocked = async {
         if body.is_empty() {
+            let is_lease = context.caller().and_then(Caller::fence).is_some();
+            if is_lease && store.unlock_own_state(&key, &claims).await? {
+                return Ok(StatusCode::OK.into_response());
+            }
             let access = Access::of(&key.namespace, Kind::State, Verb::Admin);
             let denied = context.caller().filter(|caller| !caller.may(access));
             if let Some(caller) = denied {

@@ -245,6 +245,22 @@ impl Control {
         }
     }
 
+    /// Removes the lock that was taken under the lease of the claims, whatever its ID is. Returns false if another one is held.
+    pub(super) fn unlock_own(
+        &mut self,
+        workspace: &str,
+        claims: &Claims,
+        now: Timestamp,
+    ) -> Result<bool, StateError> {
+        let lock = self.states.get(workspace).and_then(|state| state.lock.as_ref());
+        let Some(lock) = lock else { return Ok(true) };
+        if lock.fence.is_none() || lock.fence != claims.fence {
+            return Ok(false);
+        }
+        let id = lock.id.clone();
+        self.unlock(workspace, &id, Some(claims), now).map(|()| true)
+    }
+
     /// Removes any lock, as `force-unlock` asks for, unless its holder's lease is valid.
     pub(super) fn force_unlock(
         &mut self,

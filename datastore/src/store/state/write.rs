@@ -327,6 +327,17 @@ impl Store {
             .await
     }
 
+    /// Removes the lock that was taken under the caller's lease. Returns false if another one is held.
+    pub async fn unlock_own_state(
+        &self,
+        key: &StateKey,
+        claims: &Claims,
+    ) -> Result<bool, StateError> {
+        let workspace = key.workspace.as_ref();
+        self.change_control(&key.into(), |control, now| control.unlock_own(workspace, claims, now))
+            .await
+    }
+
     /// Removes any lock whose holder's lease is not valid.
     pub async fn force_unlock_state(&self, key: &StateKey) -> Result<(), StateError> {
         let workspace = key.workspace.as_ref();
