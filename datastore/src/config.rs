@@ -255,8 +255,19 @@ fn rules(gc: &Gc) -> Result<Rules, String> {
     };
     for text in max_age {
         let PerKind(kind, HumanDuration(age)) = parse("--max-age", text)?;
-        if kind == Kind::Lease {
-            return Err(format!("--max-age: invalid value `{text}`: leases expire by themselves"));
+        match kind {
+            Kind::Lease => {
+                return Err(format!(
+                    "--max-age: invalid value `{text}`: leases expire by themselves"
+                ));
+            }
+            Kind::Status | Kind::Outputs => {
+                return Err(format!(
+                    "--max-age: invalid value `{text}`: gc deletes no documents of layers: the next run replaces \
+                     them\nhint: DELETE /api/documents deletes one"
+                ));
+            }
+            _ => {}
         }
         if rules.max_age.insert(kind, age).is_some() {
             return Err(format!("--max-age: `{kind}` is set twice\nhint: set each kind once"));

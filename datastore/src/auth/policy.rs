@@ -19,7 +19,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use datastore_api::{ArtifactName, File, Name, RunKey, Sha256};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::auth::claims::{Claims, OidcCallers};
 use crate::auth::glob::Glob;
@@ -160,11 +160,16 @@ pub(super) struct RulesFile {
 pub(super) struct YamlRule {
     pub(super) who: YamlWho,
     pub(super) namespaces: Vec<Glob>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "given_kinds", skip_serializing_if = "Option::is_none")]
     pub(super) kinds: Option<Vec<Kinds>>,
     pub(super) verbs: Vec<Verb>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) browser: Option<InBrowsers>,
+}
+
+/// `kinds:` without a value is an empty list, which grants nothing: only rules without this field are about all kinds.
+fn given_kinds<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Vec<Kinds>>, D::Error> {
+    Ok(Some(Option::<Vec<Kinds>>::deserialize(value)?.unwrap_or_default()))
 }
 
 /// What a rule grants a session in a browser beside what people need.
@@ -272,6 +277,10 @@ impl Policy {
     fn rule(&mut self, rule: YamlRule) -> Result<Rule, String> {
         let YamlRule { who, namespaces, kinds, verbs, browser } = rule;
         let all_in_browsers = browser == Some(InBrowsers::All);
+        let mut patterns = namespaces.iter().map(Glob::as_str);
+        if let Some(pattern) = patterns.find(|pattern| pattern.trim() != *pattern) {
+            return Err(format!("invalid namespace `{pattern}`: remove the spaces around it"));
+        }
         Ok(Rule { who: self.who(who)?, namespaces, kinds, verbs, all_in_browsers })
     }
 
@@ -473,6 +482,19 @@ mod tests {
     }
 
     #[test]
+    fn an_empty_list_of_kinds_grants_nothing() {
+        let rule = |kinds: &str| {
+            let rule =
+                format!("{{who: {{serviceaccount: a/b}}, namespaces: [a], verbs: [read]{kinds}}}");
+            policy(&rule).unwrap().rules[0].clone()
+        };
+        for kinds in [", kinds: ", ", kinds: null", ", kinds: ~", ", kinds: []"] {
+            assert!(rule(kinds).allows_nothing(), "{kinds}");
+        }
+        assert!(!rule("").allows_nothing());
+    }
+
+    #[test]
     fn admin_needs_a_rule_for_everything() {
         let admin = |rest: &str| {
             let rule = format!("{{who: {{serviceaccount: a/b}}, verbs: [admin], {rest}}}");
@@ -502,6 +524,7 @@ mod tests {
         insta::assert_snapshot!(refusal("{who: {serviceaccount: a/b}, namespaces: [a], verbs: [raed]}"), @"line 1 column 63: unknown variant `raed`, expected one of read, write, append, list, delete, admin");
         insta::assert_snapshot!(refusal("{who: {serviceaccount: a/b}, namespaces: [a], kind: [plan], verbs: [read]}"), @"line 1 column 55: unknown field `kind`, expected one of who, namespaces, kinds, verbs, browser");
         insta::assert_snapshot!(refusal("{who: {serviceaccount: a/b}, namespaces: [a], kinds: [plans], verbs: [read]}"), @"line 1 column 63: invalid kind `plans`: expected one of bin, json, pretty, short, log, bundle, artifact, workspace, state, lease, status, outputs, plan");
+        insta::assert_snapshot!(refusal("{who: {serviceaccount: a/b}, namespaces: [a, 'b '], verbs: [read]}"), @"rule 1: invalid namespace `b `: remove the spaces around it");
         insta::assert_snapshot!(refusal("{who: {serviceaccount: a/b}, verbs: [read]}"), @"line 1 column 38: missing field `namespaces`");
     }
 }

@@ -5,7 +5,7 @@ pub(crate) mod state;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, Parser};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser};
 
 use crate::cli::args::state::{STATE, StateSubcommand, number};
 
@@ -77,11 +77,22 @@ impl Subcommand {
         if !as_burrito {
             return Ok(Datastore::try_parse_from(args)?.command);
         }
-        match Burrito::try_parse_from(args)?.command {
+        let program = Burrito::command()
+            .mut_subcommand("datastore", |datastore| with_exit_codes_of_burrito(datastore));
+        let matches = program.try_get_matches_from(args)?;
+        match Burrito::from_arg_matches(&matches)?.command {
             BurritoSubcommand::Datastore(command) => Ok(*command),
             BurritoSubcommand::Version => Ok(Self::Version),
         }
     }
+}
+
+/// As `burrito`, wrong usage and an invalid setting have the exit code 1.
+fn with_exit_codes_of_burrito(command: clap::Command) -> clap::Command {
+    let text =
+        command.get_after_help().map(|text| text.to_string().replace("\n  64  ", "\n  1   "));
+    let command = text.into_iter().fold(command, clap::Command::after_help);
+    command.mut_subcommands(with_exit_codes_of_burrito)
 }
 
 // The closing texts have one line for each paragraph: clap wraps them at the width of the terminal.
@@ -389,7 +400,7 @@ pub(crate) struct ServeFlags {
 
     /// Maximum size of an upload, by kind. Repeatable
     /// [default: bin=512MiB json=1GiB pretty=1GiB short=1MiB log=1GiB bundle=4GiB artifact=4GiB
-    /// workspace=4GiB state=256MiB]
+    /// workspace=4GiB state=256MiB status=256KiB outputs=16MiB]
     #[arg(long, value_name = "KIND=SIZE")]
     pub(crate) max_size: Vec<String>,
 

@@ -123,7 +123,10 @@ impl File {
             // The further lines quote the file.
             let reason = error.lines().next().unwrap_or_default();
             let reason = reason.trim_start_matches("error: ");
-            format!("{path} is malformed: {reason}")
+            format!(
+                "Burrito's configuration {path} is malformed: {reason}\nhint: correct it; if another program's file has this \
+                 name, start in another directory"
+            )
         })?;
         Ok(Self { path, root })
     }
@@ -319,11 +322,11 @@ mod tests {
         for yaml in ["", "# nothing\n", "---\n", "datastore:\n", "other: 1\n", "{}"] {
             assert_eq!(settings(&parse(yaml).unwrap()), [""; 0], "{yaml}");
         }
-        let malformed = |yaml| parse(yaml).unwrap_err();
-        insta::assert_snapshot!(malformed("datastore: [1"), @"/etc/burrito/config.yaml is malformed: line 1 column 12: expected mapping start");
-        insta::assert_snapshot!(malformed("datastore: storage"), @"/etc/burrito/config.yaml is malformed: line 1 column 12: expected mapping start");
-        insta::assert_snapshot!(malformed("- a\n- b"), @"/etc/burrito/config.yaml is malformed: line 1 column 1: expected mapping start");
-        insta::assert_snapshot!(malformed("datastore: {addr: [1]}"), @"/etc/burrito/config.yaml is malformed: line 1 column 19: expected string scalar");
-        insta::assert_snapshot!(malformed("datastore: {serviceAccounts: {a: b}}"), @"/etc/burrito/config.yaml is malformed: line 1 column 30: invalid type: map, expected a list, or one text with commas");
+        let malformed = |yaml| parse(yaml).unwrap_err().lines().next().unwrap().to_owned();
+        insta::assert_snapshot!(malformed("datastore: [1"), @"Burrito's configuration /etc/burrito/config.yaml is malformed: line 1 column 12: expected mapping start");
+        insta::assert_snapshot!(malformed("datastore: storage"), @"Burrito's configuration /etc/burrito/config.yaml is malformed: line 1 column 12: expected mapping start");
+        insta::assert_snapshot!(malformed("- a\n- b"), @"Burrito's configuration /etc/burrito/config.yaml is malformed: line 1 column 1: expected mapping start");
+        insta::assert_snapshot!(malformed("datastore: {addr: [1]}"), @"Burrito's configuration /etc/burrito/config.yaml is malformed: line 1 column 19: expected string scalar");
+        insta::assert_snapshot!(malformed("datastore: {serviceAccounts: {a: b}}"), @"Burrito's configuration /etc/burrito/config.yaml is malformed: line 1 column 30: invalid type: map, expected a list, or one text with commas");
     }
 }

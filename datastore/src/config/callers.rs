@@ -246,7 +246,8 @@ fn accounts(location: &str, text: &str) -> Result<Vec<ServiceAccount>, String> {
 /// The token that `datastore token` is to create.
 pub(super) fn new_token(flags: &NewTokenFlags) -> Result<NewToken, String> {
     fn all<T: FromStr<Err = String>>(name: &str, texts: &[String]) -> Result<Vec<T>, String> {
-        let parse = |text: &String| text.parse().map_err(|reason| format!("{name}: {reason}"));
+        let parse =
+            |text: &String| text.trim().parse().map_err(|reason| format!("{name}: {reason}"));
         texts.iter().map(parse).collect()
     }
     let NewTokenFlags { id, namespace, kind, verb, rules: _ } = flags;
@@ -256,7 +257,8 @@ pub(super) fn new_token(flags: &NewTokenFlags) -> Result<NewToken, String> {
             id.escape_debug()
         ));
     }
-    for namespace in namespace {
+    let namespaces = namespace.iter().map(|text| text.trim().to_owned()).collect::<Vec<_>>();
+    for namespace in &namespaces {
         // With any text in place of `*` it must be a valid name.
         if let Err(error) = namespace.replace('*', "x").parse::<Name>() {
             let pattern = namespace.escape_debug();
@@ -268,14 +270,14 @@ pub(super) fn new_token(flags: &NewTokenFlags) -> Result<NewToken, String> {
         }
     }
     let (kinds, verbs) = (all("--kind", kind)?, all("--verb", verb)?);
-    let is_for_all = kinds.is_empty() && namespace.iter().any(|n| n == "*");
+    let is_for_all = kinds.is_empty() && namespaces.iter().any(|n| n == "*");
     let has_states = kinds.contains(&Kinds::One(Kind::State));
     if verbs.contains(&Verb::Admin) && !is_for_all && !has_states {
         return Err("--verb: `admin` has an effect only in a rule for everything, or for states\nhint: use it with \
                     --namespace '*' and without --kind, or with --kind state"
             .to_owned());
     }
-    Ok(NewToken { id: id.clone(), namespaces: namespace.clone(), kinds, verbs })
+    Ok(NewToken { id: id.clone(), namespaces, kinds, verbs })
 }
 
 impl AuthModes {

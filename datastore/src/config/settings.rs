@@ -247,6 +247,9 @@ impl<'a> Settings<'a> {
         let mut changed = Vec::new();
         for text in flags {
             let PerKind(kind, Size(bytes)) = parse("--max-size", text)?;
+            if kind == Kind::Lease {
+                return Err(format!("--max-size: invalid value `{text}`: leases are no uploads"));
+            }
             if bytes == 0 {
                 return Err(format!(
                     "--max-size: invalid value `{text}`: expected at least {kind}=1, since 0 would refuse every upload"

@@ -190,6 +190,7 @@ fn gc_without_a_rule_or_with_an_invalid_one_is_a_usage_error() {
     insta::assert_snapshot!(refusal("--max-age log"), @"64 error: --max-age: invalid value `log`: expected KIND=VALUE");
     insta::assert_snapshot!(refusal("--max-age plan=3d"), @"64 error: --max-age: invalid value `plan=3d`: invalid kind `plan`: expected one of bin, json, pretty, short, log, bundle, artifact, workspace, state, lease, status, outputs");
     insta::assert_snapshot!(refusal("--max-age lease=3d"), @"64 error: --max-age: invalid value `lease=3d`: leases expire by themselves");
+    insta::assert_snapshot!(refusal("--max-age outputs=3d"), @"64 error: --max-age: invalid value `outputs=3d`: gc deletes no documents of layers: the next run replaces them");
     insta::assert_snapshot!(refusal("--max-age log=3d --max-age bundle=1d --max-age log=9d"), @"64 error: --max-age: `log` is set twice");
     insta::assert_snapshot!(refusal("--max-age log=3"), @"64 error: --max-age: invalid value `log=3`: expected a duration with a unit, such as 500ms, 30s, 5m, 1h30m or 7d");
     insta::assert_snapshot!(refusal("--keep-runs 1 --min-age x"), @"64 error: --min-age: invalid value `x`: expected a duration with a unit, such as 500ms, 30s, 5m, 1h30m or 7d");
@@ -465,7 +466,11 @@ async fn many_runs_of_a_bucket_are_deleted_by_few_requests() {
     assert!(out.ends_with("40 of 60 artifacts deleted, 200B\n"), "{out}");
     let lines = out.lines().filter(|line| line.starts_with("deleted ")).collect::<Vec<_>>();
     assert!(lines.is_sorted() && lines.len() == 40, "the order of the keys: {lines:?}");
-    let requests = double.requests().split_off(before);
+    let mut requests = double.requests().split_off(before);
+    // The service looks at the storage from time to time, and gc at the clock.
+    requests.retain(|request| {
+        !request.contains(".plancha/probe/") && !request.contains(".plancha%2Fprobe")
+    });
     assert!(requests.len() < 40, "{} requests: {requests:?}", requests.len());
     for layer in ["b", "b-2"] {
         let runs = get(&datastore, &format!("runs?namespace=a&layer={layer}")).await.json();
