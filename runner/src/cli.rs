@@ -27,6 +27,7 @@ pub use actions::{
 };
 pub use binding::{BindingArgs, SnapshotMode};
 pub use classify::ClassifyArgs;
+pub(crate) use environment::bool_of_go;
 pub use environment::{Environment, GitHub, GitHubApp, MirrorVariables, Pod, Tenv, Terminal};
 pub(crate) use files::NamedFile;
 pub use identity::{DatastoreArgs, LayerArgs, RemoteArgs};
@@ -77,7 +78,7 @@ pub struct Cli {
     /// Mask the value of this environment variable in everything that people read. Can be repeated [variables with a
     /// name like a secret's are masked anyway]
     #[arg(long, global = true, env = "PLANCHA_REDACT_ENV")]
-    #[arg(value_name = "NAME", value_delimiter = ',')]
+    #[arg(value_name = "NAME[,NAME]", value_delimiter = ',', value_parser = variable_name)]
     pub redact_env: Vec<String>,
     /// Whether the program was called as `burrito`, as in Burrito's pods. The exit code is then 0 or 1, or 2 for an
     /// unknown subcommand of `burrito runner`, as in Burrito's own program.
@@ -98,6 +99,11 @@ Exit codes:
     5  credentials (401, 403)
     6  network, transient, retries used up
     7  quota";
+
+const EXIT_CODES_AS_BURRITO: &str = "\
+Exit codes:
+    0  done                                 2  an unknown subcommand
+    1  any failure; the log says which";
 
 impl Cli {
     /// Parses the command line. `Err` is the exit code after help was shown, or after a usage error (64).
@@ -163,11 +169,25 @@ impl Cli {
     }
 }
 
+/// The name of an environment variable. Anything else would mask nothing.
+fn variable_name(text: &str) -> Result<String, String> {
+    let name = text.trim();
+    let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    if !is_name || name.starts_with(|first: char| first.is_ascii_digit()) {
+        return Err("expected names of environment variables, separated by commas".to_owned());
+    }
+    Ok(name.to_owned())
+}
+
 /// The command line.
 fn program(of_runner: bool) -> clap::Command {
     let program = descriptions::of_commands(Cli::command(), BIN_DIR);
     // Usage lines show the program's name as the user types it.
-    if of_runner { program.bin_name("burrito runner") } else { program }
+    if of_runner {
+        program.bin_name("burrito runner").after_help(EXIT_CODES_AS_BURRITO)
+    } else {
+        program
+    }
 }
 
 /// The command and its subcommands, without variables that are overruled or empty. The help does not show values of

@@ -265,8 +265,8 @@ pub struct Pod {
     pub datastore: Option<String>,
     /// Whether this is a pod (`KUBERNETES_SERVICE_HOST`).
     pub is_kubernetes: bool,
-    /// `BURRITO_DATASTORE_TLS`
-    pub datastore_tls: bool,
+    /// `BURRITO_DATASTORE_TLS`: true or false
+    pub datastore_tls: Option<String>,
     /// `BURRITO_HERMITCRAB_URL`, a provider mirror, if `BURRITO_HERMITCRAB_ENABLED` is true
     pub hermitcrab: Option<String>,
     /// The pod's own name (`HOSTNAME`)
@@ -276,22 +276,28 @@ pub struct Pod {
 impl Pod {
     fn read() -> Self {
         let set = |name| env::var(name).ok().filter(|text: &String| !text.is_empty());
-        let is = |name| {
-            set(name)
-                .is_some_and(|text| matches!(&*text, "1" | "t" | "T" | "true" | "TRUE" | "True"))
-        };
-        let hermitcrab = is("BURRITO_HERMITCRAB_ENABLED");
+        let hermitcrab = set("BURRITO_HERMITCRAB_ENABLED").and_then(|text| bool_of_go(&text));
+        let hermitcrab = hermitcrab == Some(true);
         Self {
             layer: set("BURRITO_RUNNER_LAYER_NAME"),
             namespace: set("BURRITO_RUNNER_LAYER_NAMESPACE"),
             run: set("BURRITO_RUNNER_RUN"),
             action: set("BURRITO_RUNNER_ACTION"),
             datastore: set("BURRITO_DATASTORE_HOSTNAME"),
-            datastore_tls: is("BURRITO_DATASTORE_TLS"),
+            datastore_tls: set("BURRITO_DATASTORE_TLS"),
             hermitcrab: set("BURRITO_HERMITCRAB_URL").filter(|_| hermitcrab),
             name: set("HOSTNAME"),
             is_kubernetes: set("KUBERNETES_SERVICE_HOST").is_some(),
         }
+    }
+}
+
+/// A truth value as Go writes it, and as Burrito reads it.
+pub(crate) fn bool_of_go(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
     }
 }
 

@@ -9,7 +9,7 @@ use secrecy::ExposeSecret as _;
 
 use crate::basis::place::{self, PlanPlace};
 use crate::cli::{
-    BIN_DIR, DatastoreArgs, Environment, InputArgs, PlanName, Pod, StartArgs, ToolArgs,
+    BIN_DIR, DatastoreArgs, Environment, InputArgs, PlanName, Pod, StartArgs, ToolArgs, bool_of_go,
 };
 use crate::order::datastore::{FLAG, parse_url, settings};
 use crate::order::hooks::Hooks;
@@ -51,6 +51,7 @@ impl Job {
             .into());
         }
         environment.redaction.add_files(args.datastore.token_file.clone());
+        check_variables(&StartArgs::variables_without_effect())?;
         let datastore = datastore(pod, &args.datastore, args.tools.ca_file.as_deref())?;
         let cluster = Cluster::connect().await.map_err(JobError::from)?;
         let order = cluster.order(&namespace, &layer, &run, pod.name.as_deref());
@@ -86,6 +87,8 @@ impl Job {
         let requested = RequestedTools::new(&order.layer.spec, &effective)?;
         let action = requested_action(action, &order, &effective)?;
         let (signing_key, verify_key) = keys(&args.binding, &action)?;
+        let source = Source::Bundle(bundle(&order, &run.namespace)?);
+        let hooks = Hooks::find(&args.hooks, &source).map_err(JobError::Config)?;
         let repository = repository.spec.url().and_then(place::repository);
         let (path, (inputs, options)) = (working_path(&order)?, inputs(&order, &run, &action)?);
         Ok(Self {
@@ -95,7 +98,7 @@ impl Job {
             attempt: order.attempt.recorded(),
             lowest_attempt,
             has_earlier_attempts: false,
-            source: Source::Bundle(bundle(&order, &run.namespace)?),
+            source,
             source_id: repository.as_deref().map(SourceId::of_repository),
             place: plan_place(repository, &path, environment),
             named: Named::default(),
@@ -118,10 +121,10 @@ impl Job {
             signing_key,
             verify_key,
             allow_mocks: args.allow_mocks,
-            strict: false,
+            strict: args.strict,
             preflight: args.preflight.preflight,
             break_stale_lock: None,
-            hooks: Hooks::default(),
+            hooks,
             plan_file: None,
             grace: GRACE,
             retry: args.retry,
@@ -164,6 +167,24 @@ fn inputs(order: &Order, run: &RunKey, action: &Action) -> Result<(Inputs, PlanO
 fn working_path(order: &Order) -> Result<PathBuf, JobError> {
     let path = order.layer.spec.path.as_deref().unwrap_or_default();
     inside(Path::new(path), "the layer's spec.path")
+}
+
+/// Warns about variables that have no effect in a pod. Those by which a state would go elsewhere are refused.
+fn check_variables(without_effect: &[String]) -> Result<(), JobError> {
+    const OF_STATES: [&str; 3] = ["PLANCHA_STATE", "PLANCHA_STATE_IN", "PLANCHA_STATE_OUT"];
+    if let Some(name) = without_effect.iter().find(|name| OF_STATES.contains(&name.as_str())) {
+        return Err(JobError::Config(format!(
+            "{name} has no effect in a pod of Burrito's, so the state would not be where it says: remove {name}, and name \
+             the place of the state by a backend in the code"
+        )));
+    }
+    if !without_effect.is_empty() {
+        tracing::warn!(
+            "without effect in a pod of Burrito's, whose layer and run decide: {}",
+            without_effect.join(", ")
+        );
+    }
+    Ok(())
 }
 
 /// The value of a variable that the controllers always set.
@@ -288,7 +309,14 @@ pub(super) fn client_settings(
     args: &DatastoreArgs,
     ca_file: Option<&Path>,
 ) -> Result<Settings, JobError> {
-    let scheme = if pod.datastore_tls { "https" } else { "http" };
+    let is_tls = pod.datastore_tls.as_deref().map_or(Ok(false), |text| {
+        bool_of_go(text).ok_or_else(|| {
+            JobError::Config(format!(
+                "invalid value `{text}` of BURRITO_DATASTORE_TLS: expected true or false"
+            ))
+        })
+    });
+    let scheme = if is_tls? { "https" } else { "http" };
     let host = pod.datastore.as_deref().unwrap_or(DATASTORE);
     let url = match &args.datastore {
         Some(url) => url.expose_secret().to_owned(),

@@ -68,6 +68,34 @@ async fn revision_missing_from_the_bundle_is_not_planned() {
     );
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn variables_of_an_apply_have_their_effect_in_a_pod_or_are_named() {
+    let tenant = tenant!("variables").fake("");
+    tenant.ready(json!({})).await;
+    tenant.run("plan-1", json!({})).await;
+    let ended = tenant.start_with("plan", "plan-1", &[("PLANCHA_SUMMARY", "summary.md")]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let named = "without effect in a pod of Burrito's, whose layer and run decide: PLANCHA_SUMMARY";
+    assert!(ended.stderr.contains(named), "{}", ended.stderr);
+
+    tenant.run("apply-1", json!({"run": "plan-1", "attempt": "0"})).await;
+    let refused = [
+        ("PLANCHA_STATE", "datastore", "remove PLANCHA_STATE"),
+        ("PLANCHA_BEFORE_APPLY", "/bin/false", "refused it (exit code 1)"),
+        ("PLANCHA_BEFORE_APPLY", "/nowhere", "--before-apply: /nowhere"),
+        ("BURRITO_DATASTORE_TLS", "yes", "expected true or false"),
+    ];
+    for (name, value, reason) in refused {
+        let ended = tenant.start_with("apply", "apply-1", &[(name, value)]);
+        assert_eq!(ended.code, 1, "{name}: {}", ended.stderr);
+        assert!(ended.stderr.contains(reason), "{name}: {}", ended.stderr);
+        let calls = tenant.sandbox.calls();
+        assert!(!calls.iter().any(|call| call.starts_with("apply")), "{name}: {calls:?}");
+    }
+    let ended = tenant.start_with("apply", "apply-1", &[("PLANCHA_BEFORE_APPLY", "/bin/true")]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+}
+
 /// What a run with this layer and repository had the tool do.
 async fn chosen(tenant: &Tenant, name: &str, layer: Value, repository: Value) -> String {
     tenant.repository_object(name, repository).await;

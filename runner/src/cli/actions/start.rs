@@ -1,12 +1,14 @@
 //! The arguments of `runner start`.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use clap::Args;
 use clap::builder::BoolishValueParser;
+use clap::{Arg, Args, CommandFactory as _};
 
 use crate::cli::{
-    BindingArgs, DatastoreArgs, LimitArgs, PreflightArgs, RetryArgs, SpoolArgs, ToolArgs,
+    BindingArgs, Cli, DatastoreArgs, HookArgs, LimitArgs, PreflightArgs, RetryArgs, SpoolArgs,
+    ToolArgs, environment,
 };
 
 /// `runner start`, with the flags of Burrito's runner. The job itself is in the environment and the cluster.
@@ -37,9 +39,15 @@ pub struct StartArgs {
     /// Write the layer's `apply-sum` as `plan-sum` if a plan changes nothing, so that the controllers order no apply
     #[arg(long, env = "PLANCHA_SKIP_EMPTY_PLANS", value_parser = BoolishValueParser::new())]
     pub skip_empty_plans: bool,
+    /// Refuse (exit code 9) every difference from what the plan was made of, also those that are warnings in a pod
+    #[arg(long, env = "PLANCHA_STRICT", value_parser = BoolishValueParser::new())]
+    pub strict: bool,
     /// What binds an apply to its plan.
     #[command(flatten)]
     pub binding: BindingArgs,
+    /// Programs before and after an apply.
+    #[command(flatten)]
+    pub hooks: HookArgs,
     /// How often failed steps are run again.
     #[command(flatten)]
     pub retry: RetryArgs,
@@ -58,4 +66,19 @@ pub struct StartArgs {
     /// Where tools are downloaded and installed.
     #[command(flatten)]
     pub tools: ToolArgs,
+}
+
+impl StartArgs {
+    /// The variables of `plan` and `apply` that are set, but that a pod of Burrito's does not read: its layer and run decide.
+    pub(crate) fn variables_without_effect() -> Vec<String> {
+        let program = Cli::command();
+        let of = |command: &str| {
+            let command = program.find_subcommand(command);
+            let arguments = command.into_iter().flat_map(clap::Command::get_arguments);
+            arguments.filter_map(Arg::get_env).map(ToOwned::to_owned).collect::<BTreeSet<_>>()
+        };
+        let others = &(&of("plan") | &of("apply")) - &of("start");
+        let set = others.iter().filter(|name| environment::is_set(name));
+        set.map(|name| name.to_string_lossy().into_owned()).collect()
+    }
 }
