@@ -68,6 +68,36 @@ fn assert_stored_masked(datastore: &TestDatastore, sandbox: &Sandbox, secrets: &
     }
 }
 
+#[test]
+fn redacted_variables_are_listed_with_commas_and_other_lists_are_refused() {
+    let run = |list: &str| -> Ended {
+        let sandbox = Sandbox::new(RUNNER);
+        sandbox.write("main.tf", MODULE);
+        let mut command = sandbox.command(&["apply", "--no-plan"]);
+        command.env("PLANCHA_REDACT_ENV", list).env("OTHER_PIN", "other-pin-4711");
+        command.env("TF_VAR_api_token", TOKEN).env("DEPLOY_PIN", PIN);
+        command.output().unwrap().into()
+    };
+    for list in ["OTHER_PIN, DEPLOY_PIN", " DEPLOY_PIN ,", "DEPLOY_PIN,NO_SUCH_PIN"] {
+        let ended = run(list);
+        assert_eq!(ended.code, 0, "{list}: {}", ended.stderr);
+        assert!(ended.stdout.contains("pin ***"), "{list}: {}", ended.stdout);
+        assert_eq!(
+            ended.stderr.contains("NO_SUCH_PIN"),
+            list.contains("NO_SUCH"),
+            "{}",
+            ended.stderr
+        );
+    }
+    for list in
+        ["OTHER_PIN DEPLOY_PIN", "DEPLOY_PIN;OTHER_PIN", "DEPLOY_PIN=1", "$DEPLOY_PIN", "1_PIN"]
+    {
+        let ended = run(list);
+        assert_eq!(ended.code, 64, "{list}: {}", ended.stdout);
+        assert!(ended.stderr.contains("separated by commas"), "{list}: {}", ended.stderr);
+    }
+}
+
 /// Neither does the output.
 fn assert_masked(ended: &Ended, datastore: &TestDatastore, sandbox: &Sandbox, secrets: &[&str]) {
     assert_eq!(secrets_in(ended.stdout.as_bytes(), secrets), [""; 0], "{}", ended.stdout);

@@ -1,8 +1,11 @@
 //! Hints for options of terraform that are not options of the runner, and for help that cannot be printed.
 
 use std::env;
+use std::error::Error;
 use std::ffi::OsString;
 use std::io::{self, Write as _};
+use std::net::AddrParseError;
+use std::num::ParseIntError;
 
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -77,6 +80,10 @@ pub(super) fn with_hint(
         if let Some(named) = variable(&error, &words, command) {
             error.insert(ContextKind::InvalidArg, ContextValue::String(named));
         }
+        if let Some(hint) = error.source().and_then(expected) {
+            let hint = ContextValue::StyledStrs(vec![StyledStr::from(hint)]);
+            error.insert(ContextKind::Suggested, hint);
+        }
         return error;
     }
     match words.iter().find_map(|word| hint(word, command)) {
@@ -89,6 +96,17 @@ pub(super) fn with_hint(
         }
     }
     error
+}
+
+/// What a value must be that Rust's own parser of its type refuses: its errors do not say so.
+fn expected(reason: &(dyn Error + 'static)) -> Option<&'static str> {
+    if reason.is::<ParseIntError>() {
+        Some("expected a whole number, such as 3")
+    } else if reason.is::<AddrParseError>() {
+        Some("expected an address and a port, such as 127.0.0.1:9090")
+    } else {
+        None
+    }
 }
 
 /// The variable that has the invalid value, with its flag, if the flag is not on the command line.

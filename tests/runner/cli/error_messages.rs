@@ -41,6 +41,7 @@ fn wrong_usage_is_exit_code_64() {
             &["frobnicate"],
             &["plan", "--namespace", "a/b"],
             &["plan", "--attempt", "01"],
+            &["plan", "--retries", "many"],
             &["plan", "--grace", "soon"],
             &["plan", "--datastore", "ftp://x"],
             &["plan", "--datastore", "http://user:pw@x"],
@@ -72,6 +73,11 @@ fn wrong_usage_is_exit_code_64() {
 
     $ runner plan --attempt 01
     error: invalid value '01' for '--attempt <N>': `01` is not an attempt (0, 1, 2 ...)
+    For more information, try '--help'.
+
+    $ runner plan --retries many
+    error: invalid value 'many' for '--retries <N>': invalid digit found in string
+      tip: expected a whole number, such as 3
     For more information, try '--help'.
 
     $ runner plan --grace soon

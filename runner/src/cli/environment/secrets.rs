@@ -59,6 +59,9 @@ pub(crate) fn add_secrets(redaction: &Redaction, named: &[String]) {
         files.extend(file(&name, &value));
         secrets.extend(of_variable(&name, &value));
     }
+    for name in named.iter().filter(|name| !name.is_empty() && env::var_os(name).is_none()) {
+        tracing::info!("nothing is masked for --redact-env {name}: this variable is not set");
+    }
     redaction.add(secrets);
     redaction.add_files(files.into_iter().filter(|file| file.exists()));
 }
