@@ -90,11 +90,15 @@ fn top(inputs: &Inputs) -> &Path {
 /// Creates the directories, which only this user may enter.
 fn make_private(inputs: &Inputs) -> io::Result<()> {
     let mut builder = std::fs::DirBuilder::new();
-    builder.mode(0o700).recursive(true).create(&inputs.dir)?;
+    builder.mode(0o700).recursive(true);
+    // A directory that the user names may be a mounted volume. In that for temporary files others may have put a link.
+    if !inputs.is_named {
+        builder.create(&inputs.base)?;
+        check_private(&inputs.base)?;
+    }
+    builder.create(&inputs.dir)?;
     let own = inputs.dir.parent().unwrap_or(&inputs.dir);
-    // A directory that the user names may be a mounted volume.
-    let base = (!inputs.is_named).then_some(&*inputs.base);
-    base.into_iter().chain([own, &inputs.dir]).try_for_each(check_private)
+    [own, &inputs.dir].into_iter().try_for_each(check_private)
 }
 
 fn check_private(dir: &Path) -> io::Result<()> {
@@ -236,6 +240,17 @@ mod tests {
         assert_eq!(fs::read_to_string(&file).unwrap(), "two");
         drop(third);
         assert!(!base.exists());
+    }
+
+    #[tokio::test]
+    async fn nothing_is_created_through_a_link_of_others() {
+        let tmp = tempfile::tempdir().unwrap();
+        let (base, elsewhere) = (tmp.path().join("inputs"), tmp.path().join("elsewhere"));
+        fs::create_dir(&elsewhere).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &base).unwrap();
+        let created = HeldDirectory::create(&inputs(&base), &files("one")).await;
+        assert!(created.is_err());
+        assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
     }
 
     #[tokio::test]

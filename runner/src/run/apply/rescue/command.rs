@@ -60,11 +60,13 @@ impl Run<'_> {
     fn refused(&self, name: &str, text: &str) -> std::io::Result<Refused> {
         let has_form = text.lines().any(|line| line.contains("Error: "));
         let text = if has_form { text.to_owned() } else { format!("Error: {}\n", text.trim()) };
-        let Cause { is_retryable, wait, error, class, lock_reason, .. } =
+        let Cause { is_retryable, wait, error, class, lock_reason, rule, .. } =
             self.retries.cause(text.as_bytes())?;
         let reason = format!("{name} failed: {class}: {error}");
-        // The lock may only have been out of reach.
-        let may_pass = is_retryable || lock_reason == Some(Class::Transient);
+        // The apply has reached the backend, so an address on this machine is right: a proxy or sidecar may come back. The
+        // lock may only have been out of reach, too.
+        let is_local = rule.is_some_and(|rule| rule == "localhost");
+        let may_pass = is_retryable || is_local || lock_reason == Some(Class::Transient);
         let again = if may_pass { Again::Yes } else { Again::IfLost };
         Ok(Refused { reason, again, wait, class })
     }
