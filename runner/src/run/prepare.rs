@@ -16,9 +16,9 @@ use datastore_api::client::Upload;
 use datastore_api::state::LayerTool;
 use fs_err as fs;
 
-use crate::basis::Basis;
 use crate::basis::binding;
 use crate::basis::providers::{self, Digests, Unread};
+use crate::basis::{Basis, VersionRequest};
 use crate::order::job::Job;
 use crate::process::{Program, private_file};
 use crate::release::{Installed, Releases};
@@ -42,7 +42,7 @@ use crate::tool::file_names::LOCK_FILE;
 use crate::tool::import_file;
 use crate::tool::path_dir::with_tools;
 use crate::tool::state_file;
-use crate::version::{self, ToolName};
+use crate::version::{self, SearchContext, ToolName};
 
 /// The checked-out code, and the tool that runs on it.
 #[expect(clippy::struct_excessive_bools, reason = "each is an independent fact")]
@@ -312,12 +312,9 @@ impl Run<'_> {
         let job = self.job;
         let (tool, request) =
             basis.map_or_else(|| (job.tool, job.request.clone()), |basis| basis.tool(job));
-        let terragrunt =
-            basis.map_or_else(|| job.terragrunt.clone(), |basis| basis.terragrunt(job));
+        let terragrunt = self.terragrunt(basis);
         let request = request.as_ref().map(|(text, origin)| (text.as_str(), *origin));
-        let mut context = self.environment.search_context.clone();
-        context.top.clone_from(&workspace.own);
-        let (dir, context) = (workspace.dir.as_path(), &context);
+        let (dir, context) = &self.requests_of(workspace);
         let wanted = version::wanted(tool, request, dir, context)?;
         let installed = releases.install_for_run(&releases.resolve(&wanted).await?).await?;
         let Some((text, origin)) = terragrunt else { return Ok((installed, None)) };
@@ -325,6 +322,22 @@ impl Run<'_> {
         let wanted = version::wanted(Some(ToolName::Terragrunt), request, dir, context)?;
         let terragrunt = releases.install_for_run(&releases.resolve(&wanted).await?).await?;
         Ok((installed, Some(terragrunt)))
+    }
+
+    /// The version of terragrunt that is requested, if it runs the tool.
+    fn terragrunt(&self, basis: Option<&Basis>) -> VersionRequest {
+        basis.map_or_else(|| self.job.terragrunt.clone(), |basis| basis.terragrunt(self.job))
+    }
+
+    /// The directory that requests versions, and where else it may. A copy lacks the parents of the user's directory, so that
+    /// these are searched where they are.
+    pub(super) fn requests_of(&self, workspace: &Workspace) -> (PathBuf, SearchContext) {
+        let mut context = self.environment.search_context.clone();
+        if let Some(original) = workspace.original() {
+            return (original, context);
+        }
+        context.top.clone_from(&workspace.own);
+        (workspace.dir.clone(), context)
     }
 
     /// Where a tool that can writes its messages as JSON, unless the user has it write JSON.

@@ -70,6 +70,13 @@ impl Workspace {
         Ok(Self { own: Some(root), kept: false, ..Self::in_place(dir, revision) })
     }
 
+    /// The user's directory that the tool's directory is a copy of.
+    pub(crate) fn original(&self) -> Option<PathBuf> {
+        let (own, from) = self.own.as_ref().zip(self.copied_from.as_ref())?;
+        let below = self.dir.strip_prefix(fs::canonicalize(own).ok()?).ok()?;
+        Some(from.join(below))
+    }
+
     /// A directory of the runner. With a lock it stays.
     fn of_own(dir: PathBuf, revision: Option<String>, lock: Option<File>) -> Self {
         let (own, kept) = (Some(dir.clone()), lock.is_some());

@@ -2,7 +2,9 @@
 
 use support::{Ended, Sandbox, TestDatastore};
 
-use crate::source::checkout::{Repository, commit_all, repository, run_read_only_at};
+use crate::source::checkout::{
+    Repository, commit_all, plan_read_only_at, repository, run_read_only_at,
+};
 use crate::source::work_dir::every_file;
 use crate::{RUNNER, json};
 
@@ -142,4 +144,33 @@ async fn fileset_of_a_read_only_directory_has_only_files_of_the_source_and_of_th
     let keys = made.iter().map(|instance| instance["index_key"].as_str().unwrap());
     let keys = keys.filter(|key| !key.starts_with(".terraform/")).collect::<Vec<_>>();
     assert_eq!(keys, ["index.html", "main.tf"]);
+}
+
+/// A copy has none of the directory's parents.
+#[tokio::test(flavor = "multi_thread")]
+async fn version_file_above_a_directory_that_is_copied_counts() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).fake_terraform("");
+    let work = sandbox.work();
+    sandbox.write("code/main.tf", "");
+    for dir in ["all/live/vpc", "all/live/mounted"] {
+        sandbox.write(&format!("{dir}/main.tf"), "");
+    }
+    sandbox.write("all/.terraform-version", "1.5.7\n");
+    let mounted = work.join("all/live/mounted");
+    let plan = || {
+        let read_only = plan_read_only_at(&sandbox, &work.join("code"), &mounted, &[]);
+        let copied = ["plan", "all/live/vpc", "--state", "datastore", "--name", "c"];
+        [read_only, sandbox.run_with(&datastore.url, &copied)]
+    };
+    let origin = format!("(requested by {})", work.join("all/.terraform-version").display());
+    for refused in plan() {
+        assert_eq!(refused.code, 8, "{}", refused.stderr);
+        let text = format!("no installed version of terraform matches `1.5.7` {origin}");
+        assert!(refused.stderr.contains(&text), "{}", refused.stderr);
+    }
+    sandbox.write("all/live/.terraform-version", "1.9.8\n");
+    for found in plan() {
+        assert!(found.stderr.contains("INFO terraform 1.9.8 "), "{}", found.stderr);
+    }
 }

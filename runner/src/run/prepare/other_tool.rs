@@ -20,9 +20,8 @@ impl Run<'_> {
         workspace: &Workspace,
     ) -> Result<Installed, RunError> {
         let releases = Releases::new(&self.job.tools, self.environment)?;
-        let mut context = self.environment.search_context.clone();
-        context.top.clone_from(&workspace.own);
-        let wanted = version::wanted(Some(tool), request, &workspace.dir, &context)?;
+        let (dir, context) = self.requests_of(workspace);
+        let wanted = version::wanted(Some(tool), request, &dir, &context)?;
         let installed = async { releases.install_for_run(&releases.resolve(&wanted).await?).await };
         Ok(self.signals.or(installed).await.map_err(RunError::stopped_installation)??)
     }
