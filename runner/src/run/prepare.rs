@@ -219,6 +219,7 @@ impl Run<'_> {
             submodules: self.job.submodules,
             source_id: self.job.source_id.as_ref(),
             in_copy: self.job.state.is_some() || self.job.action.migrates(),
+            has_terragrunt: self.terragrunt(basis).is_some(),
             planned: basis.and_then(Basis::commit),
         }
     }

@@ -6,6 +6,7 @@
 mod beside;
 pub(crate) mod context;
 mod copied;
+mod parents;
 mod source;
 pub(crate) mod source_id;
 
@@ -120,6 +121,11 @@ pub(crate) async fn checkout(
     let literal = &Called::new();
     check_sparse(source, &whole.left_out, path, literal)?;
     check_beside(source, &root, path, &whole, literal)?;
+    if context.has_terragrunt
+        && let Some(original) = &whole.copied_from
+    {
+        parents::check(original, &root, &inside(&root, path)?)?;
+    }
     let revision = match (source, work_dir) {
         (Source::Git(_), Some(_)) => {
             kept_revision(&root, path, ignored, context).await?.or(whole.revision)

@@ -344,7 +344,7 @@ fn is_pointer(file: &Path) -> bool {
 }
 
 /// `None` for a file that cannot be read or is too large, which the tool reports.
-fn text(file: &Path) -> Option<String> {
+pub(super) fn text(file: &Path) -> Option<String> {
     let bytes = beginning(file, MAX_FILE + 1).ok()?;
     let fits = bytes.len() as u64 <= MAX_FILE;
     fits.then(|| String::from_utf8_lossy(&bytes).into_owned())

@@ -174,3 +174,43 @@ async fn version_file_above_a_directory_that_is_copied_counts() {
         assert!(found.stderr.contains("INFO terraform 1.9.8 "), "{}", found.stderr);
     }
 }
+
+#[test]
+fn read_only_unit_of_terragrunt_whose_parents_have_files_that_it_may_find_is_refused() {
+    let sandbox = Sandbox::new(RUNNER).fake_terraform("");
+    sandbox.script("terragrunt", "#!/bin/sh\necho terragrunt version v1.0.0\n");
+    let (top, args) = (sandbox.work().join("top"), ["--terragrunt=1.0.0", "--tool", "terraform"]);
+    let unit = "locals {\n  env = find_in_parent_folders(\"NAME\", \"none\")\n}\n";
+    for (name, above, is_refused) in [
+        ("env.hcl", "env.hcl", true),
+        ("env.yaml", "env.yaml", true),
+        ("env.yaml", "root.hcl", true),
+        ("env.hcl", ".tflint.hcl", false),
+        ("env.hcl", "notes.txt", false),
+    ] {
+        sandbox.write("code/u/terragrunt.hcl", &unit.replace("NAME", name));
+        sandbox.write("code/main.tf", "");
+        sandbox.write("code/terragrunt.hcl", &unit.replace("NAME", name));
+        sandbox.write(&format!("top/{above}"), "");
+        let mounted = top.join("live");
+        std::fs::create_dir(&mounted).unwrap();
+        let from = sandbox.work().join("code");
+        let ended = plan_read_only_at(&sandbox, &from, &mounted, &args);
+        let file = top.join(above);
+        let cause = format!("reads {}, which is not in the source", file.display());
+        assert_eq!(ended.stderr.contains(&cause), is_refused, "{above}: {}", ended.stderr);
+        if is_refused {
+            assert_eq!(ended.code, 8, "{above}: {}", ended.stderr);
+            let next = format!("{} with --path live;", top.display());
+            assert!(ended.stderr.contains(&next), "{}", ended.stderr);
+        }
+        // In the copy there is a nearer one.
+        sandbox.write(&format!("code/{above}"), "");
+        let below = [&args[..], &["--path", "u"]].concat();
+        let ended = plan_read_only_at(&sandbox, &from, &mounted, &below);
+        assert!(!ended.stderr.contains("which is not in the source"), "{}", ended.stderr);
+        for dir in [&top, &from] {
+            std::fs::remove_dir_all(dir).unwrap();
+        }
+    }
+}

@@ -26,6 +26,8 @@ pub(crate) struct CheckoutContext<'a> {
     pub(crate) source_id: Option<&'a SourceId>,
     /// Whether a writable directory is copied as well: the runner adds a file beside the code of the module.
     pub(crate) in_copy: bool,
+    /// Whether terragrunt runs the tool: its configuration may be in any parent directory.
+    pub(crate) has_terragrunt: bool,
     /// The commit of the plan to apply: a repository or bundle is checked out there.
     pub(crate) planned: Option<&'a str>,
 }
