@@ -79,6 +79,9 @@ const WITHHELD: [&str; 21] = [
 const UNREAD: Duration = Duration::from_secs(2);
 const UNREAD_AFTER_STOP: Duration = Duration::from_millis(500);
 
+/// The time for a program that ends soon.
+const BRIEF: Duration = Duration::from_secs(10);
+
 /// A program to run.
 // Without `Debug`: variables may be secrets.
 #[derive(Clone)]
@@ -393,18 +396,42 @@ fn command(program: &Program) -> io::Result<Command> {
     Ok(command)
 }
 
-/// Runs a program that ends soon, and returns its output. It is killed after ten seconds.
+/// Runs a program that ends soon, and returns its output. Its process group is killed after [`BRIEF`].
 pub(crate) async fn output(program: &Program) -> io::Result<std::process::Output> {
-    let limit = Duration::from_secs(10);
-    let mut command = command(program)?;
+    output_of(program, command(program)?, BRIEF).await
+}
+
+async fn output_of(
+    program: &Program,
+    mut command: Command,
+    limit: Duration,
+) -> io::Result<std::process::Output> {
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     let child = start(program, &mut command).await?;
-    match tokio::time::timeout(limit, child.wait_with_output()).await {
-        Ok(output) => output,
+    let group = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
+    let mut output = std::pin::pin!(child.wait_with_output());
+    // Dropped before the child, whose ID is the group's as long as it is not waited for.
+    let mut unfinished = Unfinished(group);
+    match tokio::time::timeout(limit, &mut output).await {
+        Ok(output) => {
+            unfinished.0 = None;
+            output
+        }
         Err(_) => Err(io::Error::new(
             io::ErrorKind::TimedOut,
-            format!("{} did not end within 10 s", program.path.display()),
+            format!("{} did not end within {} s", program.path.display(), limit.as_secs()),
         )),
+    }
+}
+
+/// A process group that is killed when this is dropped.
+struct Unfinished(Option<Pid>);
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if let Err(error) = sent(self.0.map(|group| killpg(group, Signal::SIGKILL))) {
+            tracing::debug!("a process group cannot be killed: {error}");
+        }
     }
 }
 
@@ -433,5 +460,27 @@ mod tests {
         run(&program, output, &signals, &Limits::NONE, Duration::MAX).await.unwrap_err();
         tokio::time::sleep(Duration::from_millis(500)).await;
         assert!(!dir.path().join("started").exists());
+    }
+
+    #[tokio::test]
+    async fn a_program_that_does_not_end_soon_is_killed_with_its_children() {
+        let dir = tempfile::tempdir().unwrap();
+        // The end of the last process that has the pipe open for writing.
+        nix::unistd::mkfifo(&dir.path().join("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let program = Program {
+            path: "/bin/sh".into(),
+            args: vec!["-c".into(), "(exec sleep 1000) > pipe & wait".into()],
+            dir: dir.path().to_owned(),
+            env: Vec::new(),
+            without: &[],
+            lock: None,
+            forwards: false,
+        };
+        let pipe = dir.path().join("pipe");
+        let ended = tokio::task::spawn_blocking(move || fs_err::read(pipe));
+        let limit = Duration::from_secs(1);
+        let error = output_of(&program, command(&program).unwrap(), limit).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert_eq!(ended.await.unwrap().unwrap(), b"");
     }
 }
