@@ -178,6 +178,7 @@ mod release {
     mod keys;
     mod mirror_fill;
     mod mirrors;
+    mod prune;
     pub(crate) mod resolve;
     mod site_faults;
     mod tenv_remote_yaml;

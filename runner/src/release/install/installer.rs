@@ -30,8 +30,10 @@ impl Releases {
             return self.program(resolved, path.clone()).await;
         }
         let store = self.store(resolved.wanted.tool);
-        if let Some(store) = store.as_ref().filter(|store| store.has(&resolved.version)) {
-            return self.installed_before(resolved, store).await;
+        if let Some(store) = &store
+            && let Some(installed) = self.installed_before(resolved, store).await?
+        {
+            return Ok(installed);
         }
         let outcome = if self.is_offline(resolved.wanted.tool)? {
             Err(offline(&resolved.wanted))
@@ -98,13 +100,20 @@ impl Releases {
     }
 
     /// Verifies an installed binary against the digest recorded beside it and against this user's digest cache.
-    /// A binary without a record is accepted, and recorded if the directory is writable.
+    /// A binary without a record is accepted, and recorded if the directory is writable. `None` if it is not installed.
     async fn installed_before(
         &self,
         resolved: &Resolved,
         store: &Store,
-    ) -> Result<Installed, ReleaseError> {
-        let protection = store.protect(&resolved.version).map(Arc::new);
+    ) -> Result<Option<Installed>, ReleaseError> {
+        if !store.has(&resolved.version) {
+            return Ok(None);
+        }
+        let protection = store.protect(&resolved.version).await.map(Arc::new);
+        // Another process may have removed it before it was protected.
+        if !store.has(&resolved.version) {
+            return Ok(None);
+        }
         let path = store.binary(&resolved.version);
         let recorded = store.recorded(&resolved.version)?;
         let known = self.digest_cache.get(&path)?;
@@ -131,7 +140,7 @@ impl Releases {
             // Another process has installed it in the meantime.
             _ => Source::Installed(store.dir().to_owned(), None).to_string(),
         };
-        Ok(Installed { protection, ..Installed::new(resolved, path, sha256, source) })
+        Ok(Some(Installed { protection, ..Installed::new(resolved, path, sha256, source) }))
     }
 
     async fn install_now(
@@ -143,21 +152,33 @@ impl Releases {
         if let Some(cache) = self.cache.as_ref().filter(|cache| store.dir().starts_with(cache)) {
             private_dir(cache)?;
         }
-        let lock = store.lock(version).await?;
-        if store.has(version) {
-            return self.installed_before(resolved, store).await;
-        }
         let files = self.site(wanted.tool)?.files(version);
-        let archive = store.archive()?;
-        let Fetched { archive: Archive { url, form, .. }, .. } =
-            self.fetch(resolved, &files, &archive).await?;
-        let url = shown(&url);
-        let (path, sha256) =
-            unpacked(lock, store.clone(), archive, wanted.tool, version, form, url.clone()).await?;
-        self.digest_cache.insert(&path, version, sha256);
-        store.used(version);
-        let protection = store.protect(version).map(Arc::new);
-        Ok(Installed { protection, ..Installed::new(resolved, path, sha256, url) })
+        // Again if another process removes it before it is protected.
+        let mut tries = 3;
+        loop {
+            let lock = store.lock(version).await?;
+            if store.has(version) {
+                drop(lock);
+                if let Some(installed) = self.installed_before(resolved, store).await? {
+                    return Ok(installed);
+                }
+                continue;
+            }
+            let archive = store.archive()?;
+            let Fetched { archive: Archive { url, form, .. }, .. } =
+                self.fetch(resolved, &files, &archive).await?;
+            let url = shown(&url);
+            let (path, sha256) =
+                unpacked(lock, store.clone(), archive, wanted.tool, version, form, url.clone())
+                    .await?;
+            let protection = store.protect(version).await.map(Arc::new);
+            tries -= 1;
+            if tries == 0 || store.has(version) {
+                self.digest_cache.insert(&path, version, sha256);
+                store.used(version);
+                return Ok(Installed { protection, ..Installed::new(resolved, path, sha256, url) });
+            }
+        }
     }
 
     /// Downloads the archive into `file` and verifies it against the vendor's signed digests.

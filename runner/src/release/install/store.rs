@@ -16,10 +16,13 @@ use fs_err as fs;
 use fs_err::os::unix::fs::OpenOptionsExt as _;
 use tempfile::NamedTempFile;
 
+use crate::source::regular::unless_missing;
 use crate::version::{ToolName, Version};
 
 /// The interval between attempts to take a lock.
 const LOCK_POLL: Duration = Duration::from_millis(25);
+/// Longer than the removal of a version takes.
+const BRIEF_LOCK: Duration = Duration::from_secs(10);
 /// Longer than any installation may take by its own limits.
 const LOCK_TIMEOUT: Duration = Duration::from_hours(1);
 
@@ -30,9 +33,10 @@ pub(in crate::release) struct Store {
     dir: PathBuf,
 }
 
-/// An exclusive lock to install or remove one version, or a shared one that protects it; held until dropped.
+/// An exclusive lock to install or remove one version, or a shared one that protects it; held until dropped. Some users can
+/// lock only the binary, not the lock file: whoever removes it locks both.
 #[derive(Debug)]
-pub(crate) struct Lock(#[expect(dead_code, reason = "held for its drop")] File);
+pub(crate) struct Lock(#[expect(dead_code, reason = "held for its drop")] [Option<File>; 2]);
 
 /// What is recorded beside a binary: its SHA-256 digest, as `sha256sum` prints it.
 const RECORD: &str = "sha256";
@@ -79,25 +83,44 @@ impl Store {
         let waiting = format!("another process is installing {} {version}: waiting", self.tool);
         wait_for(&file, &path, &waiting).await?;
         self.sweep(version)?;
-        Ok(Lock(file))
+        Ok(Lock([Some(file), None]))
     }
 
-    /// Protects this version from removal while the lock is held. `None` if that is not possible: in a directory
-    /// that this user may not write, where no lock file exists yet.
-    pub(in crate::release) fn protect(&self, version: &Version) -> Option<Lock> {
-        let file = self.lock_file(version).map(|(file, _)| file).ok()?;
-        file.try_lock_shared().ok()?;
-        Some(Lock(file))
+    /// Protects this version from removal while the lock is held, if it still exists then. Where this user may not write,
+    /// and no lock file exists yet, the binary itself is locked. `None` if the lock cannot be had.
+    pub(in crate::release) async fn protect(&self, version: &Version) -> Option<Lock> {
+        let file = match self.lock_file(version) {
+            Ok((file, _)) => file,
+            Err(_) => fs::File::open(self.binary(version)).ok()?.into_file(),
+        };
+        let started = Instant::now();
+        loop {
+            match file.try_lock_shared() {
+                Ok(()) => return Some(Lock([Some(file), None])),
+                // Removed at this moment, or just installed.
+                Err(TryLockError::WouldBlock) if started.elapsed() < BRIEF_LOCK => {
+                    tokio::time::sleep(LOCK_POLL).await;
+                }
+                Err(_) => return None,
+            }
+        }
     }
 
     /// The exclusive lock, to remove this version; `None` while a run uses it or another process installs it.
     pub(in crate::release) fn try_lock(&self, version: &Version) -> io::Result<Option<Lock>> {
         let (file, _) = self.lock_file(version)?;
         match file.try_lock() {
-            Ok(()) => Ok(Some(Lock(file))),
-            Err(TryLockError::WouldBlock) => Ok(None),
-            Err(TryLockError::Error(error)) => Err(error),
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(error)) => return Err(error),
         }
+        let binary = fs::File::open(self.binary(version)).ok().map(fs::File::into_file);
+        // Some network file systems lock only what may be written.
+        let is_used = |binary: &File| matches!(binary.try_lock(), Err(TryLockError::WouldBlock));
+        if binary.as_ref().is_some_and(is_used) {
+            return Ok(None);
+        }
+        Ok(Some(Lock([Some(file), binary])))
     }
 
     fn lock_file(&self, version: &Version) -> io::Result<(File, PathBuf)> {
@@ -165,14 +188,24 @@ impl Store {
         Ok(times.into_iter().flatten().max().unwrap_or(SystemTime::UNIX_EPOCH))
     }
 
-    /// Removes a version. Call with its lock.
+    /// Removes a version. Call with its lock. Of a link to a directory elsewhere, only the link.
     pub(in crate::release) fn remove(&self, version: &Version) -> io::Result<()> {
-        // Without its binary it no longer counts as installed.
-        match fs::remove_file(self.binary(version)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            outcome => outcome?,
+        let dir = self.dir.join(version.to_string());
+        if dir.is_symlink() {
+            return unless_missing(fs::remove_file(dir)).map(drop);
         }
-        fs::remove_dir_all(self.dir.join(version.to_string()))
+        // Without its binary it no longer counts as installed.
+        unless_missing(fs::remove_file(self.binary(version)))?;
+        let mut tries = 20;
+        loop {
+            match fs::remove_dir_all(&dir) {
+                // A process without the lock has written its last use.
+                Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty && tries > 0 => {
+                    tries -= 1;
+                }
+                outcome => return unless_missing(outcome).map(drop),
+            }
+        }
     }
 
     /// The versions with leftovers of a killed installation.
@@ -271,9 +304,9 @@ impl Store {
 
 /// The first bytes of a small text file.
 fn line_of(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    fs::File::open(path)?.take(MAX_RECORD).read_to_string(&mut text)?;
-    Ok(text)
+    let mut bytes = Vec::new();
+    fs::File::open(path)?.take(MAX_RECORD).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// `YYYY-MM-DD`
@@ -332,4 +365,37 @@ pub(in crate::release) fn is_program(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|metadata| {
         metadata.is_file() && metadata.len() > 0 && metadata.permissions().mode() & 0o111 != 0
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A lock file cannot be made where a directory is, as in a directory that this user may not write.
+    #[tokio::test]
+    async fn a_version_without_a_lock_file_is_protected_by_its_binary() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::new(dir.path(), ToolName::Terraform);
+        let version: Version = "1.9.8".parse().unwrap();
+        fs::create_dir_all(store.dir().join("1.9.8")).unwrap();
+        fs::write(store.binary(&version), "x").unwrap();
+        let lock_file = store.dir().join(".1.9.8.lock");
+        fs::create_dir(&lock_file).unwrap();
+        let protection = store.protect(&version).await.unwrap();
+        fs::remove_dir(&lock_file).unwrap();
+        assert!(store.try_lock(&version).unwrap().is_none());
+        drop(protection);
+        assert!(store.try_lock(&version).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_record_that_is_not_text_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::new(dir.path(), ToolName::Terraform);
+        let version: Version = "1.9.8".parse().unwrap();
+        fs::create_dir_all(store.dir().join("1.9.8")).unwrap();
+        fs::write(store.beside(&version, RECORD), b"\xff\xfe").unwrap();
+        let error = store.recorded(&version).unwrap_err().to_string();
+        assert!(error.ends_with("/1.9.8/sha256 contains no SHA-256 digest"), "{error}");
+    }
 }
