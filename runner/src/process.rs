@@ -401,6 +401,15 @@ pub(crate) async fn output(program: &Program) -> io::Result<std::process::Output
     output_of(program, command(program)?, BRIEF).await
 }
 
+/// The same with the program's own variables alone.
+pub(crate) async fn output_without_variables(
+    program: &Program,
+) -> io::Result<std::process::Output> {
+    let mut command = command(program)?;
+    command.env_clear().envs(program.env.iter().map(|(name, value)| (name, value)));
+    output_of(program, command, BRIEF).await
+}
+
 async fn output_of(
     program: &Program,
     mut command: Command,

@@ -210,6 +210,9 @@ pub(crate) enum ReleaseError {
     /// The archive does not contain exactly one file with the tool's name.
     #[error("{url} is not an archive of {program}: {reason}")]
     Archive { url: String, program: &'static str, reason: String },
+    /// The release is another one than its address says.
+    #[error("{url} has {tool} {printed}, not {version}")]
+    OtherVersion { url: String, tool: ToolName, version: String, printed: String },
     /// An installed binary has changed since its installation.
     #[error("{} has the SHA-256 {actual}, but {recorded} was installed", .path.display())]
     Changed { path: PathBuf, recorded: Sha256, actual: Sha256 },
@@ -286,6 +289,7 @@ impl ReleaseError {
             Self::Variable { .. } => ErrorKind::Config,
             Self::RemoteConfSyntax { .. } | Self::RemoteConfSize { .. } => ErrorKind::Config,
             Self::Archive { .. } | Self::Changed { .. } => ErrorKind::Integrity,
+            Self::OtherVersion { .. } => ErrorKind::Integrity,
             Self::Unreadable(_) | Self::Offline { .. } => ErrorKind::Config,
             Self::Nowhere | Self::NoCurrentDirectory => ErrorKind::Config,
             Self::Skipped { .. } | Self::NoAnswer { .. } => ErrorKind::Network,
@@ -385,7 +389,7 @@ impl ReleaseError {
             }
             Self::NoKey { .. } => "supply the key with --keyring",
             Self::WrongKey { .. } => "supply the vendor's key with --keyring",
-            Self::Archive { .. } | Self::NoSignature(..) => {
+            Self::Archive { .. } | Self::OtherVersion { .. } | Self::NoSignature(..) => {
                 "check the mirror; do not use that release"
             }
             Self::Changed { .. } => {

@@ -3,5 +3,6 @@
 pub(crate) mod digest_cache;
 pub(crate) mod installer;
 pub(crate) mod path_binary;
+pub(crate) mod probe;
 pub(crate) mod store;
 pub(crate) mod unpack;

@@ -94,6 +94,31 @@ fn terragrunt_is_installed_from_an_archive_or_a_bare_binary() {
     refused(&install("terragrunt@0.18.0", &[]), 9, "published without digests");
 }
 
+/// Its signed digests name no version.
+#[test]
+fn old_terragrunt_under_the_name_of_a_new_one_is_refused() {
+    let case = Case::new();
+    let url = case.mirror.url(Terragrunt);
+    let failing = b"#!/bin/sh\nexit 3\n";
+    let with_variable = b"#!/bin/sh\necho terragrunt version ${FAKE:-1.0.0}\n";
+    for (binary, printed) in [
+        (&terragrunt("0.98.0")[..], "has terragrunt 0.98.0, not 1.0.0"),
+        (failing, "has terragrunt without a version, not 1.0.0"),
+        (with_variable, ""),
+    ] {
+        case.mirror.add(Terragrunt, "1.0.0", binary);
+        let mut command = case.command(&["install", "terragrunt@1.0.0", "--terragrunt-url", &url]);
+        let ended = Ended::from(command.env("FAKE", "0.98.0").output().unwrap());
+        if printed.is_empty() {
+            assert!(ok(&ended).ends_with("/Terragrunt/1.0.0/terragrunt"), "{ended:?}");
+        } else {
+            refused(&ended, 9, printed);
+            let left = case.sandbox.path("cache/plancha/bin/Terragrunt/1.0.0");
+            assert!(!left.exists(), "{printed}");
+        }
+    }
+}
+
 #[test]
 fn terragrunt_preview_is_found_only_by_its_exact_name() {
     let case = Case::new();

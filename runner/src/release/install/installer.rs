@@ -10,6 +10,7 @@ use crate::release::cache_file::private_dir;
 use crate::release::download::url::shown;
 use crate::release::error::ReleaseError;
 use crate::release::install::digest_cache::{self, CacheEntry};
+use crate::release::install::probe::check_version;
 use crate::release::install::store::{Lock, Store};
 use crate::release::install::unpack::{UnpackError, copy, unpack};
 use crate::release::releases::Releases;
@@ -350,6 +351,10 @@ async fn unpacked(
                 return Err(ReleaseError::Archive { url, program, reason });
             }
         };
+        let binary = Store::executable(binary)?;
+        if tool == ToolName::Terragrunt && !version.is_bare_name() {
+            tokio::runtime::Handle::current().block_on(check_version(&binary, &version, url))?;
+        }
         Ok((store.finish(&version, binary, sha256)?, sha256))
     })
     .await

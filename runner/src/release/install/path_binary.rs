@@ -6,20 +6,14 @@ use std::path::{Path, PathBuf};
 
 use fs_err as fs;
 
-use crate::process::{self, Program};
 use crate::release::error::ReleaseError;
 use crate::release::install::digest_cache::CacheEntry;
 use crate::release::install::installer::digest;
+use crate::release::install::probe::probe;
 use crate::release::install::store::is_program;
 use crate::release::releases::Releases;
 use crate::release::resolved::{Installed, Resolved, Source};
 use crate::version::{Finding, ToolName, Version, Wanted};
-
-/// The output of `version -json`; `OpenTofu` uses the same key.
-#[derive(serde::Deserialize)]
-struct Answer {
-    terraform_version: Version,
-}
 
 impl Releases {
     /// Whether a program on `PATH` satisfies the request.
@@ -110,29 +104,4 @@ fn hands_on(path: &Path, tool: ToolName) -> bool {
         .is_some_and(|name| name.as_encoded_bytes().starts_with(tool.program().as_bytes()));
     let beside_tenv = [path, &real].iter().any(|path| path.with_file_name("tenv").exists());
     is_script || other_name || beside_tenv
-}
-
-/// Starts a program in `dir` to read its version.
-async fn probe(path: &Path, tool: ToolName, dir: PathBuf) -> Option<Version> {
-    let args: &[&str] = match tool {
-        ToolName::Terraform | ToolName::Tofu => &["version", "-json"],
-        ToolName::Terragrunt => &["--version"],
-    };
-    let program = Program {
-        path: path.to_owned(),
-        args: args.iter().map(Into::into).collect(),
-        dir,
-        env: vec![("CHECKPOINT_DISABLE".to_owned(), "1".into())],
-        // `-lock=false` for all commands would be an error of this one.
-        without: &["TF_CLI_ARGS", "TF_CLI_ARGS_version"],
-        lock: None,
-        forwards: false,
-    };
-    let output = process::output(&program).await.ok().filter(|output| output.status.success())?;
-    if let Ok(answer) = serde_json::from_slice::<Answer>(&output.stdout) {
-        return Some(answer.terraform_version);
-    }
-    // Terraform before 0.13 has no JSON: `Terraform v0.12.31`. Nor has `terragrunt version v0.98.0`.
-    let text = String::from_utf8(output.stdout).ok()?;
-    text.lines().next()?.split_whitespace().find_map(|word| word.parse().ok())
 }

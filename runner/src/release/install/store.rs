@@ -14,7 +14,7 @@ use std::time::{Duration, Instant, SystemTime};
 use datastore_api::Sha256;
 use fs_err as fs;
 use fs_err::os::unix::fs::OpenOptionsExt as _;
-use tempfile::NamedTempFile;
+use tempfile::{NamedTempFile, TempPath};
 
 use crate::source::regular::unless_missing;
 use crate::version::{ToolName, Version};
@@ -281,17 +281,22 @@ impl Store {
         tempfile::Builder::new().prefix(&Self::prefix(version)).tempfile_in(&self.dir)
     }
 
-    /// Installs the file as the binary: makes it executable, syncs it, records its digest, then renames it.
+    /// Makes a file for the binary executable, syncs it, and closes it, so that it can be started.
+    pub(in crate::release) fn executable(file: NamedTempFile) -> io::Result<TempPath> {
+        file.as_file().set_permissions(std::fs::Permissions::from_mode(0o755))?;
+        file.as_file().sync_all()?;
+        Ok(file.into_temp_path())
+    }
+
+    /// Installs the executable file as the binary: records its digest, then renames it.
     pub(in crate::release) fn finish(
         &self,
         version: &Version,
-        file: NamedTempFile,
+        file: TempPath,
         digest: Sha256,
     ) -> io::Result<PathBuf> {
         let path = self.binary(version);
         let dir = self.dir.join(version.to_string());
-        file.as_file().set_permissions(std::fs::Permissions::from_mode(0o755))?;
-        file.as_file().sync_all()?;
         create_dir(&dir)?;
         self.record(version, digest)?;
         file.persist(&path).map_err(|error| error.error)?;
