@@ -31,6 +31,10 @@ impl From<&VersionError> for Failure {
             VersionError::NotText(_) => failure.with_hint(
                 "save the file as UTF-8 (`>` of Windows PowerShell writes UTF-16: use `Set-Content -Encoding utf8`)",
             ),
+            VersionError::TooLarge { .. } => failure.with_hint(
+                "name the tool and its version with --tool and --tool-version (in `runner resolve` and `install` as \
+                 TOOL@REQUEST), or make the file smaller",
+            ),
             VersionError::Syntax { .. } => failure.with_hint(
                 "correct that line (a version is a text in quotes: version = \"0.98.0\")",
             ),
@@ -39,7 +43,7 @@ impl From<&VersionError> for Failure {
                  (latest, latest-pre, latest-allowed, min-required, latest:REGEX, min:REGEX), and nothing \
                  else: no comment, no second line",
             ),
-            _ => failure,
+            VersionError::Unreadable(_) => failure,
         }
     }
 }

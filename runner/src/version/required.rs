@@ -16,7 +16,7 @@ use crate::version::constraint::Constraint;
 use crate::version::context::Finding;
 use crate::version::error::VersionError;
 use crate::version::json::{self, Json};
-use crate::version::outline::Outline;
+use crate::version::outline::{Attribute, Outline};
 use crate::version::request::Requirement;
 use crate::version::syntax::{self, Literal, MAX_CONFIGURATION};
 use crate::version::tool_name::ToolName;
@@ -126,6 +126,13 @@ pub(super) fn scan(dir: &Path, tool: ToolName) -> Result<Scan, VersionError> {
     let mut rules = Rules::default();
     let mut seen = BTreeSet::from([dir.to_owned()]);
     let mut to_do = vec![dir.to_owned()];
+    if let Some((unit, module)) = module_of_unit(dir)
+        && seen.insert(module.clone())
+    {
+        scan.trace.push(Finding::new(unit.display(), format!("runs {}", module.display())));
+        scan.files_read.push(unit);
+        to_do.push(module);
+    }
     while let Some(module) = to_do.pop() {
         let (found, sources) = scan_module(&module, tool, &mut scan)?;
         rules.add(found);
@@ -139,6 +146,39 @@ pub(super) fn scan(dir: &Path, tool: ToolName) -> Result<Scan, VersionError> {
     }
     scan.requirement = rules.requirement(tool)?;
     Ok(scan)
+}
+
+/// The configuration of terragrunt in a directory and the module that it runs, if its source is a literal relative path.
+fn module_of_unit(dir: &Path) -> Option<(PathBuf, PathBuf)> {
+    let names = ["terragrunt.hcl", "terragrunt.hcl.json"];
+    let unit = names.into_iter().map(|name| dir.join(name)).find(|file| file.is_file())?;
+    let text = syntax::lossy(syntax::read_at_most(&unit, MAX_CONFIGURATION).ok()??);
+    let literal = if unit.extension().is_some_and(|extension| extension == "json") {
+        let root = json::parse(&unit, &text).ok()?;
+        let mut sources = root.members("terraform").flat_map(|block| block.members("source"));
+        sources.next()?.literal()
+    } else if let Ok(body) = syntax::hcl(&unit, &text) {
+        let mut blocks = syntax::blocks(&body, "terraform");
+        let source = blocks.find_map(|block| syntax::attributes(&block.body, "source").next())?;
+        syntax::literal(&source.value)
+    } else {
+        let outline = Outline::read(&text, &["terraform", "source"]);
+        let is_source = |attribute: &&Attribute<'_>| {
+            let path = outline.path(attribute);
+            attribute.name == "source"
+                && matches!(path.as_slice(), [block] if block.kind == "terraform")
+        };
+        syntax::literal_of(outline.attributes.iter().find(is_source)?.value)
+    };
+    let Literal::Text(source) = literal else { return None };
+    // `//` only separates a package from a directory in it.
+    let module = is_local(&source).then(|| dir.join(source.replace("//", "/")))?;
+    let module = fs::canonicalize(module).ok().filter(|module| module.is_dir())?;
+    Some((unit, module))
+}
+
+fn is_local(source: &str) -> bool {
+    source.starts_with("./") || source.starts_with("../")
 }
 
 /// The rules of one module, and the sources of its local children.
@@ -179,8 +219,7 @@ fn scan_module(
         }
         scan.files_read.push(path);
     }
-    let is_local = |source: &String| source.starts_with("./") || source.starts_with("../");
-    Ok((rules, modules.into_values().filter(is_local)))
+    Ok((rules, modules.into_values().filter(|source| is_local(source))))
 }
 
 /// The requirements of files, for versions before and from OpenTofu 1.12 on.

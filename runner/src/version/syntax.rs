@@ -137,6 +137,10 @@ pub(super) fn read(
         Ok(Some(bytes)) => Ok(Some(bytes)),
         Ok(None) => Err(VersionError::TooLarge { path: path.to_owned(), limit }),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            if path.is_symlink() {
+                let path = path.display();
+                context.warn(format!("ignoring a version file: {path} is a link to nothing"));
+            }
             Ok(None)
         }
         Err(error) => {

@@ -288,3 +288,19 @@ fn program_runs_under_the_name_burrito() {
     assert!(usage.contains("Usage: burrito runner plan "), "{usage}");
     assert_eq!(run(&["runner", "plan", "missing"]), Some(1), "upstream knows no other code");
 }
+
+#[test]
+fn configuration_that_is_too_large_to_be_read_needs_only_a_named_version() {
+    let sandbox = Sandbox::new(RUNNER).fake_terraform("");
+    let file = std::fs::File::create(sandbox.work().join("main.tf.json")).unwrap();
+    file.set_len(17 << 20).unwrap();
+    let refused = sandbox.run(&["plan"]);
+    assert_eq!(refused.code, 8, "{}", refused.stderr);
+    for text in
+        ["main.tf.json is larger than 16384 KiB", "next: name the tool and its version with --tool"]
+    {
+        assert!(refused.stderr.contains(text), "{}", refused.stderr);
+    }
+    let planned = sandbox.run(&["plan", "--tool", "terraform", "--tool-version", "1.9.8"]);
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+}

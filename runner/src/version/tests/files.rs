@@ -184,3 +184,34 @@ fn a_default_constraint_holds_for_opentofu_of_every_age() {
     let allowed = |text: &str| request.allows(&text.parse().unwrap());
     assert!(allowed("1.6.0") && allowed("1.12.0") && !allowed("1.12.6") && !allowed("1.11.0"));
 }
+
+#[test]
+fn version_file_that_is_a_link_to_nothing_is_reported() {
+    let dir = tree(&[(".opentofu-version", "1.6.1")]);
+    std::os::unix::fs::symlink("gone", dir.path().join(".terraform-version")).unwrap();
+    let context = SearchContext::default();
+    wanted(Some(ToolName::Terraform), None, dir.path(), &context).unwrap();
+    let warned = context.warned.lock().unwrap();
+    let text = ".terraform-version is a link to nothing";
+    assert!(warned.iter().any(|warning| warning.ends_with(text)), "{warned:?}");
+}
+
+#[test]
+fn module_that_a_terragrunt_unit_runs_counts() {
+    let module = ("mod/sub/main.tf", &*terraform("\"~> 1.5.0\""));
+    let terragrunt = |source: &str| format!("terraform {{\n  source = {source}\n}}\n");
+    let json = r#"{"terraform": {"source": "../mod//sub"}}"#;
+    let odd = "locals {\n  a = {b = 1, c = 2 d = 3}\n}\n".to_owned();
+    for (name, text, expected) in [
+        ("terragrunt.hcl", terragrunt("\"../mod/sub\""), "~> 1.5.0"),
+        ("terragrunt.hcl", terragrunt("\"../mod//sub\""), "~> 1.5.0"),
+        ("terragrunt.hcl", odd + &terragrunt("\"../mod//sub\""), "~> 1.5.0"),
+        ("terragrunt.hcl.json", json.to_owned(), "~> 1.5.0"),
+        ("terragrunt.hcl", terragrunt("\"git::https://x/mod//sub\""), "any stable version"),
+        ("terragrunt.hcl", terragrunt("\"../missing\""), "any stable version"),
+        ("terragrunt.hcl", terragrunt("local.x"), "any stable version"),
+    ] {
+        let dir = tree(&[module, (&format!("live/{name}"), &text)]);
+        assert_eq!(look(&dir.path().join("live")).request.to_string(), expected, "{text}");
+    }
+}
