@@ -67,6 +67,11 @@ impl Version {
         self.written == 0
     }
 
+    /// Whether it is written as releases are named: with at least three segments, or as a bare name.
+    pub(crate) fn is_written_out(&self) -> bool {
+        self.is_bare_name() || self.written >= 3
+    }
+
     /// Whether it can be the name of a release: at most three segments and no metadata.
     pub(super) fn is_exact(&self) -> bool {
         self.written <= 3 && self.meta.is_empty()

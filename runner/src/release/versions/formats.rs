@@ -1,8 +1,10 @@
 //! The formats of lists of versions that vendors and mirrors publish.
 
 use std::collections::HashMap;
+use std::sync::LazyLock;
 
 use futures::{StreamExt as _, TryStreamExt as _};
+use regex::Regex;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -149,30 +151,44 @@ fn without_v(tag: &str) -> &str {
     tag.strip_prefix('v').unwrap_or(tag)
 }
 
+/// The address of a link, in one of three groups.
+static HREF: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r#"(?i)\shref\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))"#)
+        .expect("the pattern is valid")
+});
+
+/// The end of a link.
+static LINK_END: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"(?i)</a\s*>").expect("the pattern is valid"));
+
 /// The versions among the last path segments of a page's links.
 fn links(body: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(body);
-    let mut found = Vec::new();
-    for link in text.split("href=").skip(1) {
-        let quoted = |quote: char| link.strip_prefix(quote)?.split(quote).next();
-        let Some(address) = quoted('"').or_else(|| quoted('\'')) else { continue };
+    let addresses = HREF.captures_iter(&text).map(|link| {
+        let address = link.iter().skip(1).flatten().next().map_or("", |address| address.as_str());
         let path = address.split(['?', '#']).next().unwrap_or_default().trim_end_matches('/');
-        let name = without_v(path.rsplit('/').next().unwrap_or_default());
-        if name.parse::<Version>().is_ok() && !found.iter().any(|known| known == name) {
-            found.push(name.to_owned());
-        }
-    }
-    found
+        path.rsplit('/').next().unwrap_or_default().to_owned()
+    });
+    listed(addresses)
 }
 
 /// The versions among the texts of a page's links.
 fn texts(body: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(body);
+    let labels = LINK_END.split(&text).filter_map(|link| {
+        let (_, label) = link.rsplit_once('>')?;
+        Some(label.trim().trim_end_matches('/').to_owned())
+    });
+    listed(labels)
+}
+
+/// The names that are versions, each once. The number of a page or a year is none.
+fn listed(names: impl Iterator<Item = String>) -> Vec<String> {
     let mut found = Vec::new();
-    for link in text.split("</a>") {
-        let Some((_, label)) = link.rsplit_once('>') else { continue };
-        let name = without_v(label.trim().trim_end_matches('/'));
-        if name.parse::<Version>().is_ok() && !found.iter().any(|known| known == name) {
+    for name in names {
+        let name = without_v(&name);
+        let is_version = name.parse::<Version>().is_ok_and(|version| version.is_written_out());
+        if is_version && !found.iter().any(|known| known == name) {
             found.push(name.to_owned());
         }
     }

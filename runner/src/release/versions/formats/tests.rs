@@ -82,11 +82,16 @@ fn links_of_every_kind_of_listing_are_read() {
         ("<a class='x' href='/terraform/1.7.0/'>terraform_1.7.0</a>", &["1.7.0"]),
         ("<a href=\"https://nexus/repository/x/v1.7.0?a=/2.0.0#/3.0.0\">", &["1.7.0"]),
         ("<a href=\"v1.6.0/\"><a href=\"v1.6.0/\"><a href=\"../\">", &["1.6.0"]),
-        ("<a href=\"1.0.0/\"><a href=\"index.json\"><a href=1.1.0>", &["1.0.0"]),
+        ("<a href=\"1.0.0/\"><a href=\"index.json\"><a href=1.1.0>", &["1.0.0", "1.1.0"]),
+        ("<A HREF=\"1.0.0/\"><a\nhref = '1.1.0/' ><a href=1.2.0/>", &["1.0.0", "1.1.0", "1.2.0"]),
+        ("<a href=\"/list/2\"><a href=\"/2024/\"><a href=\"1.5/\"><a href=\"1.5.0/\">", &["1.5.0"]),
+        ("<a title=\"x\" data-href=\"1.0.0\" href=\"1.1.0-rc1/\">", &["1.1.0-rc1"]),
         ("<a href=\"alpha-2025031901/\">", &["alpha-2025031901"]),
     ] {
         assert_eq!(versions(ListFormat::Html, html), expected, "{html}");
     }
+    let text = "<a href='x'>1.0.0/</A ><a href='y'>2024</a>";
+    assert_eq!(versions(ListFormat::HtmlText, text), ["1.0.0"]);
     for nothing in ["", "<html>", "href=", "href=\"", "<a href=\"x\">"] {
         parse(ListFormat::Html, nothing.as_bytes()).unwrap_err();
     }
