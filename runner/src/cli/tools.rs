@@ -68,6 +68,10 @@ fn mirror(text: &str) -> Result<Url, String> {
     let hint = "write http://HOST, https://HOST or file:///DIR";
     match Url::parse(text) {
         Ok(url) if url.cannot_be_a_base() => Err(format!("it has no scheme: {hint}")),
+        Ok(url) if url.query().is_some() => Err("it has a query, but files are below the address of a \
+             mirror: leave the query out, and name credentials in TFENV_REMOTE_USER and TFENV_REMOTE_PASSWORD \
+             (TOFUENV_, TG_)"
+            .to_owned()),
         Ok(url) => Ok(url),
         Err(url::ParseError::RelativeUrlWithoutBase) => Err(format!("it has no scheme: {hint}")),
         Err(error) => Err(format!("{error}: {hint}")),

@@ -189,7 +189,7 @@ pub(crate) enum ReleaseError {
         source: SignatureError,
     },
     /// The file of `--ca-file` does not parse.
-    #[error("{} contains no PEM certificates", .0.display())]
+    #[error("{} contains no PEM certificates, or a damaged one", .0.display())]
     CaFile(PathBuf),
     /// A mirror's URL has an unsupported scheme.
     #[error("{0}: unsupported scheme: expected http://, https:// or file:///DIR")]
@@ -362,6 +362,10 @@ impl ReleaseError {
             Self::Timeout { .. } | Self::TooSlow { .. } => "run again, or use a nearer mirror",
             Self::Tls { source, .. } if cause::is_plain(source) => {
                 "that port does not speak TLS: if it speaks plain http, write http:// instead of https://"
+            }
+            Self::Tls { source, .. } if cause::says(source, "CaUsedAsEndEntity") => {
+                "the server's own certificate is an authority's (CA:TRUE): give the server one with CA:FALSE that \
+                 an authority has signed, and name the authority's with --ca-file"
             }
             Self::Tls { .. } => {
                 "if a private authority issued the certificate, add its certificate with --ca-file; else check the \

@@ -214,10 +214,12 @@ fn url_without_a_scheme_is_reported() {
     let ended = sandbox.run(&["plan", "--datastore", "user:hunter2@host"]);
     assert!(ended.code == 64 && !ended.stderr.contains("hunter2"), "{ended:?}");
     for flag in ["--releases-url", "--tofu-url", "--terragrunt-url"] {
-        for address in ["localhost:9700", "127.0.0.1:9700"] {
+        let no_scheme = "it has no scheme: write http://HOST";
+        let wrong = [("localhost:9700", no_scheme), ("127.0.0.1:9700", no_scheme)];
+        for (address, why) in wrong.into_iter().chain([("http://h/x?sig=1", "it has a query")]) {
             let ended = sandbox.run(&["resolve", flag, address]);
             assert_eq!(ended.code, 64, "{ended:?}");
-            assert!(ended.stderr.contains("it has no scheme: write http://HOST"), "{ended:?}");
+            assert!(ended.stderr.contains(why), "{ended:?}");
         }
     }
 }

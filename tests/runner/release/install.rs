@@ -478,6 +478,13 @@ fn file_named_by_a_flag_must_match_its_declared_type() {
         8,
         "nonsense contains no PEM certificates",
     );
+    let damaged = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    case.sandbox.write("damaged.pem", damaged);
+    case.refused(
+        &["terraform@1.9.8", "--ca-file", "damaged.pem"],
+        8,
+        "damaged.pem contains no PEM certificates, or a damaged one",
+    );
     case.sandbox.write("file", "");
     case.refused(&["terraform@1.9.8", "--bin-dir", "file/bin"], 8, "Not a directory");
 }

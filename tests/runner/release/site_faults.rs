@@ -41,6 +41,9 @@ fn every_fault_of_a_version_list_is_named() {
         case.mirror.fault(list, fault);
         let ended = case.run(&["resolve", "terraform@latest"]);
         answered_text(&ended, code, &[list, words]);
+        let is_early =
+            |line: &str| line.contains("trying again") && line.contains("still answered");
+        assert!(!ended.stderr.lines().any(is_early), "{ended:?}");
         assert_eq!(case.mirror.requests(list), tries, "{words}");
     }
 }
@@ -99,6 +102,17 @@ fn private_certificate_authority_is_trusted_only_when_configured() {
     let all = [&remote[..], &[("SSL_CERT_FILE", ca_file)]].concat();
     let ended = case.asked(&["resolve", "terraform@latest", "--refresh"], &all);
     assert_eq!(ended.stdout, "1.10.0\n", "{ended:?}");
+}
+
+#[test]
+fn self_signed_certificate_of_an_authority_is_not_to_be_added_again() {
+    let case = Case::new();
+    let front = TlsFront::self_signed(case.mirror.address());
+    let ca_file = TlsFront::own_certificate();
+    let words = ["install", "terraform@latest", "--ca-file", ca_file.to_str().unwrap()];
+    let ended = case.asked(&words, &[("TFENV_REMOTE", &front.url())]);
+    answered_text(&ended, 6, &["CaUsedAsEndEntity", "give the server one with CA:FALSE"]);
+    assert!(!ended.stderr.contains("add its certificate"), "{ended:?}");
 }
 
 #[test]

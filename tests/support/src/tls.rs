@@ -26,8 +26,18 @@ fn fixture(name: &str) -> PathBuf {
 impl TlsFront {
     /// One in front of `behind`, an `http://` address.
     pub fn before(behind: &str) -> Self {
-        let certificate = CertificateDer::from_pem_file(fixture("server.pem")).unwrap();
-        let key = PrivateKeyDer::from_pem_file(fixture("server.key")).unwrap();
+        Self::with("server", behind)
+    }
+
+    /// One whose certificate is self-signed, and an authority's.
+    pub fn self_signed(behind: &str) -> Self {
+        Self::with("self-signed", behind)
+    }
+
+    fn with(name: &str, behind: &str) -> Self {
+        let pem = |end: &str| fixture(&format!("{name}.{end}"));
+        let certificate = CertificateDer::from_pem_file(pem("pem")).unwrap();
+        let key = PrivateKeyDer::from_pem_file(pem("key")).unwrap();
         let config = ServerConfig::builder()
             .with_no_client_auth()
             .with_single_cert(vec![certificate], key)
@@ -49,6 +59,11 @@ impl TlsFront {
     /// The certificate of its authority.
     pub fn ca_file(&self) -> PathBuf {
         fixture("ca.pem")
+    }
+
+    /// The certificate of [`Self::self_signed`].
+    pub fn own_certificate() -> PathBuf {
+        fixture("self-signed.pem")
     }
 
     /// Its `https://` address.

@@ -312,7 +312,11 @@ impl Http {
             }
             builder = builder.tls_certs_merge(certificates);
         }
-        let client = builder.build().map_err(ReleaseError::Client)?;
+        let client = builder.build().map_err(|error| match &self.ca_file {
+            // A damaged certificate is found only here. Without the file the same client can be made.
+            Some(path) if Client::builder().build().is_ok() => ReleaseError::CaFile(path.clone()),
+            _ => ReleaseError::Client(error),
+        })?;
         Ok(self.client.get_or_init(|| client))
     }
 
@@ -348,7 +352,11 @@ impl Http {
             _ => wait,
         };
         let notify = |error: &ReleaseError, pause: Duration| {
-            tracing::warn!("{error}; trying again in {:.1} s", pause.as_secs_f64());
+            let text = match error {
+                ReleaseError::Busy { url, status, .. } => format!("{url} answered {status}"),
+                error => error.to_string(),
+            };
+            tracing::warn!("{text}; trying again in {:.1} s", pause.as_secs_f64());
         };
         bounded.retry(waits).when(is_transient).adjust(as_requested).notify(notify).await
     }
