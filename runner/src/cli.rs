@@ -78,7 +78,7 @@ pub struct Cli {
     /// Mask the value of this environment variable in everything that people read. Can be repeated [variables with a
     /// name like a secret's are masked anyway]
     #[arg(long, global = true, env = "PLANCHA_REDACT_ENV")]
-    #[arg(value_name = "NAME[,NAME]", value_delimiter = ',', value_parser = variable_name)]
+    #[arg(value_name = "NAME[,NAME]", value_delimiter = ',', value_parser = environment::variable_name)]
     pub redact_env: Vec<String>,
     /// Whether the program was called as `burrito`, as in Burrito's pods. The exit code is then 0 or 1, or 2 for an
     /// unknown subcommand of `burrito runner`, as in Burrito's own program.
@@ -167,16 +167,6 @@ impl Cli {
         }
         Ok(cli)
     }
-}
-
-/// The name of an environment variable. Anything else would mask nothing.
-fn variable_name(text: &str) -> Result<String, String> {
-    let name = text.trim();
-    let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-    if !is_name || name.starts_with(|first: char| first.is_ascii_digit()) {
-        return Err("expected names of environment variables, separated by commas".to_owned());
-    }
-    Ok(name.to_owned())
 }
 
 /// The command line.

@@ -434,3 +434,23 @@ pub(crate) struct ServeFlags {
     #[arg(long, value_name = "FORMAT")]
     pub(crate) log_format: Option<String>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn help_shows_the_exit_codes_of_the_name_that_was_called() {
+        let help = |words: &str, as_burrito| {
+            let words = words.split(' ').map(OsString::from).collect::<Vec<_>>();
+            Subcommand::parse(&words, as_burrito).unwrap_err().to_string()
+        };
+        for command in ["check", "cat"] {
+            let own = help(&format!("datastore {command} --help"), false);
+            assert!(own.contains("\n  64  wrong usage"), "{own}");
+            let of_burrito = help(&format!("burrito datastore {command} --help"), true);
+            assert!(of_burrito.contains("\n  1   wrong usage"), "{of_burrito}");
+            assert!(!of_burrito.contains("\n  64  "), "{of_burrito}");
+        }
+    }
+}

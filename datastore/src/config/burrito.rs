@@ -324,6 +324,7 @@ mod tests {
         }
         let malformed = |yaml| parse(yaml).unwrap_err().lines().next().unwrap().to_owned();
         insta::assert_snapshot!(malformed("datastore: [1"), @"Burrito's configuration /etc/burrito/config.yaml is malformed: line 1 column 12: expected mapping start");
+        assert!(parse("- a").unwrap_err().contains("another program's file"));
         insta::assert_snapshot!(malformed("datastore: storage"), @"Burrito's configuration /etc/burrito/config.yaml is malformed: line 1 column 12: expected mapping start");
         insta::assert_snapshot!(malformed("- a\n- b"), @"Burrito's configuration /etc/burrito/config.yaml is malformed: line 1 column 1: expected mapping start");
         insta::assert_snapshot!(malformed("datastore: {addr: [1]}"), @"Burrito's configuration /etc/burrito/config.yaml is malformed: line 1 column 19: expected string scalar");

@@ -16,6 +16,7 @@ use datastore_api::Sha256;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::basis::backend;
+pub(super) use crate::cli::environment::secrets::variable_name;
 use crate::process::redact::Redaction;
 use crate::tool::cli_args::Inputs;
 use crate::tool::preflight;

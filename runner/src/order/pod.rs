@@ -88,7 +88,6 @@ impl Job {
         let action = requested_action(action, &order, &effective)?;
         let (signing_key, verify_key) = keys(&args.binding, &action)?;
         let source = Source::Bundle(bundle(&order, &run.namespace)?);
-        let hooks = Hooks::find(&args.hooks, &source).map_err(JobError::Config)?;
         let repository = repository.spec.url().and_then(place::repository);
         let (path, (inputs, options)) = (working_path(&order)?, inputs(&order, &run, &action)?);
         Ok(Self {
@@ -98,6 +97,7 @@ impl Job {
             attempt: order.attempt.recorded(),
             lowest_attempt,
             has_earlier_attempts: false,
+            hooks: Hooks::find(&args.hooks, &source).map_err(JobError::Config)?,
             source,
             source_id: repository.as_deref().map(SourceId::of_repository),
             place: plan_place(repository, &path, environment),
@@ -124,7 +124,6 @@ impl Job {
             strict: args.strict,
             preflight: args.preflight.preflight,
             break_stale_lock: None,
-            hooks,
             plan_file: None,
             grace: GRACE,
             retry: args.retry,

@@ -66,6 +66,16 @@ pub(crate) fn add_secrets(redaction: &Redaction, named: &[String]) {
     redaction.add_files(files.into_iter().filter(|file| file.exists()));
 }
 
+/// The name of an environment variable. Anything else would mask nothing.
+pub(crate) fn variable_name(text: &str) -> Result<String, String> {
+    let name = text.trim();
+    let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    if !is_name || name.starts_with(|first: char| first.is_ascii_digit()) {
+        return Err("expected names of environment variables, separated by commas".to_owned());
+    }
+    Ok(name.to_owned())
+}
+
 /// The secrets in the value of a variable.
 fn of_variable(name: &str, value: &OsString) -> Vec<Secret> {
     if is_secret(name) && !is_fingerprint(name, value) {
