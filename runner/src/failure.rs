@@ -254,9 +254,10 @@ impl From<&RunError> for Failure {
             RunError::Open(OpenError::NoneFree { .. }) => Self::of_config(error, NONE_FREE),
             RunError::Open(OpenError::AllClaimed { .. }) => Self::of_config(error, ALL_CLAIMED),
             RunError::Applied(cause) => Self::of_applied(error, cause),
-            RunError::Tool { .. } | RunError::Killed { .. } | RunError::TimedOut { .. } => {
-                Self::of_step(error)
-            }
+            RunError::Tool { .. }
+            | RunError::LeftOut { .. }
+            | RunError::Killed { .. }
+            | RunError::TimedOut { .. } => Self::of_step(error),
             RunError::Scratch(cause) => Self::of_scratch(cause, error),
             RunError::Lease(cause) => (&**cause).into(),
             RunError::Plan(_) => Self::new(Kind::Unclassified, error),

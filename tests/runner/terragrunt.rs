@@ -2,6 +2,8 @@
 
 #![expect(clippy::disallowed_methods, reason = "real tools are named by a variable")]
 
+mod ignored_errors;
+
 use support::{Ended, Sandbox, TestDatastore};
 
 use crate::source::checkout::git;

@@ -10,6 +10,10 @@ use crate::run::step::found_lock::FoundLock;
 use crate::tool::diagnosis::{Cause, Class};
 use crate::tool::diagnostics::Diagnostics;
 
+/// What to do where terragrunt ended well without what it was to do.
+const LEFT_OUT: &str = "a unit that terragrunt leaves out (`exclude`, `skip`) cannot be planned or applied: change its \
+    configuration, or leave out this run";
+
 impl Failure {
     /// The failure of a step.
     pub(super) fn of_step(error: &RunError) -> Self {
@@ -17,6 +21,7 @@ impl Failure {
             RunError::Tool { step, errors, why, dir, .. } => {
                 Self { hint: Self::after(error, step), ..Self::of_tool(error, (errors, dir), why) }
             }
+            RunError::LeftOut { .. } => Self::of_config(error, LEFT_OUT),
             RunError::Killed { tool, state, step, stop, memory, lock, .. } => {
                 let kind = stop.map_or(Kind::Unclassified, Kind::Stopped);
                 let tool = Command::new(tool, state);

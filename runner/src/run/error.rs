@@ -56,6 +56,12 @@ pub(crate) enum RunError {
         /// Whether the log goes into a datastore.
         stored: bool,
     },
+    #[error("terragrunt {step} has {}, although its exit code is 0{}", left_out(step), .message.as_ref().map(|message| format!(": {message}")).unwrap_or_default())]
+    LeftOut {
+        step: &'static str,
+        /// What terragrunt says about it.
+        message: Option<String>,
+    },
     #[error("{tool} {step} {end}")]
     Killed {
         tool: String,
@@ -216,6 +222,11 @@ pub(crate) enum RunError {
     StoppedStep { during: String, stop: Stop, last: Option<String> },
     #[error("{tool} apply was stopped by {stop}; {done} before that")]
     StoppedApply { tool: String, stop: Stop, done: String },
+}
+
+/// What terragrunt has left out.
+fn left_out(step: &str) -> &'static str {
+    if step == "apply" { "not completed the apply" } else { "made no plan" }
 }
 
 impl From<MigrationError> for RunError {

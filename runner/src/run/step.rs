@@ -30,7 +30,7 @@ use crate::run::step::limits::TimedOut;
 use crate::run::step::messages::Messages;
 use crate::source::states::name::{DatastoreName, StateName};
 use crate::tool::argv::Tool;
-use crate::tool::diagnostics::{self, Diagnostics, says_applied};
+use crate::tool::diagnostics::{self, Below, Diagnostics, says_applied};
 
 impl Run<'_> {
     /// Runs a step that may install providers. If the provider mirror does not serve one of them, the step is run
@@ -125,11 +125,7 @@ impl Run<'_> {
         exit: &ExitReport,
         (messages, before): (&Messages, u64),
     ) -> Result<(), RunError> {
-        // 2 is a plan with changes, where TF_CLI_ARGS_plan asks for detailed exit codes.
-        let success = exit.status.success() || (step == "plan" && exit.status.code() == Some(2));
-        let is_stopped = exit.stop.is_some() || exit.limit.is_some();
-        // An apply that succeeded in spite of a signal or a limit has succeeded. Terragrunt can end well without one.
-        if success && (!is_stopped || step == "apply" && says_applied(self.log.reader(before)?)?) {
+        if self.has_succeeded((tool, step), exit, before)? {
             return Ok(());
         }
         let output = self.log.since(before)?;
@@ -176,6 +172,38 @@ impl Run<'_> {
         let (code, dir) = (exit.code(), dir.to_owned());
         let stored = self.artifacts.is_some();
         Err(RunError::Tool { tool, state, step, code, errors, why, dir, stored })
+    }
+
+    /// Whether a step has succeeded. With terragrunt an exit code of 0 is not enough: it can ignore an error of the tool, which
+    /// fails the step, and run no tool at all, which is an error here for an apply.
+    fn has_succeeded(
+        &self,
+        (tool, step): (&str, &'static str),
+        exit: &ExitReport,
+        before: u64,
+    ) -> Result<bool, RunError> {
+        // 2 is a plan with changes, where TF_CLI_ARGS_plan asks for detailed exit codes.
+        let success = exit.status.success() || (step == "plan" && exit.status.code() == Some(2));
+        let is_stopped = exit.stop.is_some() || exit.limit.is_some();
+        // An apply that succeeded in spite of a signal or a limit has succeeded. Terragrunt can end well without one.
+        let is_complete = !is_stopped || step == "apply" && says_applied(self.log.reader(before)?)?;
+        if !success || !is_complete || tool != "terragrunt" {
+            return Ok(success && is_complete);
+        }
+        let below = Below::read(self.log.reader(before)?)?;
+        if below.hides_failure(step) {
+            let line = format!(
+                "terragrunt has ignored an error (`errors` in its configuration); the runner does not: {tool} {step} has failed"
+            );
+            tracing::warn!("{line}");
+            self.log.line(&line)?;
+            return Ok(false);
+        }
+        // A log that is cut need not say it.
+        if step == "apply" && exit.incomplete.is_none() && !below.says_applied() {
+            return Err(RunError::LeftOut { step, message: below.message });
+        }
+        Ok(true)
     }
 
     /// How commands name the state. The workspace is named if it is one of `TF_WORKSPACE`, or another than the default.

@@ -5,6 +5,7 @@
 //! mean for a run.
 
 mod apply_end;
+mod below;
 mod diagnostic;
 mod json;
 mod line;
@@ -17,6 +18,7 @@ use std::io::{self, BufRead};
 
 use crate::process::url_secrets::{Parameters, masked};
 pub(crate) use crate::tool::diagnostics::apply_end::{ApplyEnd, Refusal, says_applied};
+pub(crate) use crate::tool::diagnostics::below::Below;
 pub(crate) use crate::tool::diagnostics::diagnostic::{Diagnostic, type_of, without_indexes};
 use crate::tool::diagnostics::parser::{Parser, Rank};
 pub(crate) use crate::tool::diagnostics::progress::{

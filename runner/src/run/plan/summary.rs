@@ -48,6 +48,10 @@ pub(crate) enum PlanError {
     Json(#[from] serde_json::Error),
     #[error("the plan's JSON has format_version `{0}`; versions from 0.1 to 1.x can be read")]
     Format(String),
+    #[error(
+        "the plan is incomplete: the tool has failed while it planned, by the plan's JSON (`errored`)"
+    )]
+    Errored,
 }
 
 impl Summary {
@@ -103,12 +107,15 @@ pub(crate) fn read_into<R: Collector, O: Collector>(
     json: impl Read,
 ) -> Result<ChangesOf<R, O>, PlanError> {
     let changes = ChangesOf { resources, outputs, applyable: None };
-    let document = Document { format_version: String::new(), changes };
+    let document = Document { format_version: String::new(), errored: false, changes };
     let mut json = serde_json::Deserializer::from_reader(std::io::BufReader::new(json));
-    let Document { format_version, changes } = json.deserialize_map(document)?;
+    let Document { format_version, errored, changes } = json.deserialize_map(document)?;
     json.end()?;
     if !is_readable(&format_version) {
         return Err(PlanError::Format(format_version));
+    }
+    if errored {
+        return Err(PlanError::Errored);
     }
     Ok(changes)
 }
@@ -116,6 +123,8 @@ pub(crate) fn read_into<R: Collector, O: Collector>(
 /// The document, as far as it has been read.
 struct Document<R, O> {
     format_version: String,
+    /// Whether the tool has failed while it planned: an apply refuses such a plan.
+    errored: bool,
     changes: ChangesOf<R, O>,
 }
 
@@ -245,6 +254,7 @@ impl<'de, R: Collector, O: Collector> Visitor<'de> for Document<R, O> {
         while let Some(key) = map.next_key::<String>()? {
             match key.as_str() {
                 "format_version" => self.format_version = map.next_value()?,
+                "errored" => self.errored = map.next_value::<Option<bool>>()?.unwrap_or_default(),
                 "applyable" => changes.applyable = map.next_value()?,
                 "resource_changes" => {
                     map.next_value_seed(List(&mut changes.resources, R::add))?;
@@ -419,6 +429,20 @@ mod tests {
     fn the_tools_own_verdict_wins() {
         let json = r#"{"format_version": "1.2", "applyable": true, "resource_changes": null}"#;
         assert!(Summary::from_json(json.as_bytes()).unwrap().changes);
+    }
+
+    #[test]
+    fn plan_of_a_tool_that_has_failed_is_refused() {
+        let read = |value: &str| {
+            let json = format!(
+                r#"{{"format_version": "1.2", "resource_changes": [], "applyable": false, "errored": {value}}}"#
+            );
+            Summary::from_json(json.as_bytes()).map_err(|error| error.to_string())
+        };
+        assert!(read("true").unwrap_err().starts_with("the plan is incomplete"));
+        for value in ["false", "null"] {
+            assert!(!read(value).unwrap().changes);
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::run::Run;
 use crate::run::error::RunError;
 use crate::run::prepare::Prepared;
 use crate::run::step::found_lock::FoundLock;
-use crate::tool::diagnostics::Diagnostics;
+use crate::tool::diagnostics::{Below, Diagnostics};
 
 /// How long the command may take until it gets a SIGINT. It is never killed: it may hold the lock.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -78,7 +78,9 @@ impl Run<'_> {
         if exit.stop.is_some() || exit.limit.is_some() {
             return FoundLock::Unknown;
         }
-        if exit.status.success() {
+        // Terragrunt can ignore an error.
+        let below = log.reader(0).and_then(Below::read).unwrap_or_default();
+        if exit.status.success() && !below.hides_failure("untaint") {
             return FoundLock::Free;
         }
         let errors = log.reader(0).and_then(Diagnostics::read);

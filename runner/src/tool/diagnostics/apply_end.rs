@@ -26,6 +26,10 @@ pub(crate) enum Refusal {
     Printed,
 }
 
+/// How the tool says that it has applied, with the counts after it.
+pub(super) const APPLIED: [&str; 2] =
+    ["Apply complete! Resources: ", "Destroy complete! Resources: "];
+
 /// What the tool says about the end of an apply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ApplyEnd {
@@ -86,10 +90,7 @@ impl ApplyEnd {
 pub(crate) fn says_applied(output: impl BufRead) -> io::Result<bool> {
     let mut says = false;
     each_line(output, |line| {
-        says |= ["Apply complete! Resources: ", "Destroy complete! Resources: "]
-            .iter()
-            .any(|words| line.contains(words))
-            && !line.contains("-exec): ");
+        says |= APPLIED.iter().any(|words| line.contains(words)) && !line.contains("-exec): ");
     })?;
     Ok(says)
 }

@@ -225,7 +225,8 @@ impl Run<'_> {
     fn has_ended_by_itself(&self, result: &Result<(), RunError>, logged: u64) -> bool {
         let has_failed = || {
             let says_why = self.apply_end(logged).is_ok_and(ApplyEnd::has_failed_by_itself);
-            self.report.last_exit("apply") == Some(1) && says_why
+            // Terragrunt can ignore the failure.
+            matches!(self.report.last_exit("apply"), Some(0 | 1)) && says_why
         };
         match result {
             Ok(()) | Err(RunError::Stopped(_)) => true,

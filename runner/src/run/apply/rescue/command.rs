@@ -8,6 +8,7 @@ use crate::process::{self, Log, Output, Program, Stop};
 use crate::run::Run;
 use crate::run::apply::rescue::push::{Again, Refused};
 use crate::tool::diagnosis::{Cause, Class};
+use crate::tool::diagnostics::Below;
 
 /// How long a command may take without a limit of the user's.
 const LIMIT: Duration = Duration::from_mins(5);
@@ -47,7 +48,9 @@ impl Run<'_> {
         if name == "state push" {
             self.report.add_step(name, exit.took, exit.code(), &exit.used);
         }
-        if exit.status.success() {
+        // Terragrunt can ignore an error.
+        let hides = || Ok(Below::read(log.reader(0)?)?.hides_failure(name));
+        if exit.status.success() && !hides().map_err(io)? {
             return Ok(());
         }
         let text = log.since(0).map_err(io)?;
