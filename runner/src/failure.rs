@@ -59,6 +59,8 @@ const APPLIED_ELSEWHERE: &str =
 const SAME_PLAN: &str =
     "plan again, which makes another plan; give other code a name of its own with --name";
 const PRINTS_ONLY: &str = "nothing was planned or applied; remove the option from the variable";
+const SEVERAL_UNITS: &str =
+    "nothing was planned or applied; unset the variable, and use one run for each unit";
 const NO_ORDER_KEYS: &str = "nothing was applied; update the datastore, or leave out --order-key";
 
 /// The kinds of failure, each with an exit code.
@@ -260,11 +262,8 @@ impl From<&RunError> for Failure {
             | RunError::TimedOut { .. } => Self::of_step(error),
             RunError::Scratch(cause) => Self::of_scratch(cause, error),
             RunError::Lease(cause) => (&**cause).into(),
-            RunError::Plan(_) => Self::new(Kind::Unclassified, error),
+            RunError::Plan(_) | RunError::Annotate { .. } => Self::of_plan(error),
             RunError::Incomplete { cause, .. } | RunError::Io(cause) => Self::of_io(error, cause),
-            RunError::Annotate { .. } => {
-                Self::new(Kind::Unclassified, error).with_hint(UNANNOTATED)
-            }
             RunError::StoredPlan(cause) => cause.into(),
             RunError::Basis(cause) => cause.into(),
             RunError::Binding(cause) => cause.into(),
@@ -295,6 +294,7 @@ impl From<&RunError> for Failure {
             RunError::OtherOrder { next, .. } => Self::of_order(error, next),
             RunError::EarlierCreates { next, lock, .. } => Self::of_earlier(error, next, lock),
             RunError::PrintsOnly { .. } => Self::of_config(error, PRINTS_ONLY),
+            RunError::SeveralUnits(_) => Self::of_config(error, SEVERAL_UNITS),
             RunError::NoOrderKeys => Self::of_config(error, NO_ORDER_KEYS),
             RunError::Policy(cause) => (&**cause).into(),
             RunError::Inputs(cause) => (&**cause).into(),
@@ -313,6 +313,12 @@ impl Failure {
         let next = next.as_deref().unwrap_or(PLAN_AGAIN);
         let hint = Some(format!("what was applied is in the state; {next}"));
         Self { message: chain(error), hint, ..failure }
+    }
+
+    /// A plan that cannot be read, or whose annotations could not be written.
+    fn of_plan(error: &RunError) -> Self {
+        let hint = matches!(error, RunError::Annotate { .. }).then(|| UNANNOTATED.to_owned());
+        Self { hint, ..Self::new(Kind::Unclassified, error) }
     }
 
     /// What would be applied is not what was reviewed.

@@ -2,6 +2,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "real tools are named by a variable")]
 
+mod arguments;
 mod ignored_errors;
 
 use support::{Ended, Sandbox, TestDatastore};
@@ -27,15 +28,33 @@ impl Terragrunt {
         VERSIONS.map(new).into()
     }
 
+    /// The newest version.
+    fn newest() -> Self {
+        Self::all().pop().unwrap()
+    }
+
     fn plan(&self, dir: &str) -> Ended {
         self.run(&["plan", dir], &[])
     }
 
+    /// With arguments for the tool.
+    fn run_with(&self, args: &[&str], arguments: &[&str]) -> Ended {
+        self.run_all(args, arguments, &[])
+    }
+
     fn run(&self, args: &[&str], variables: &[(&str, &str)]) -> Ended {
+        self.run_all(args, &[], variables)
+    }
+
+    fn run_all(&self, args: &[&str], arguments: &[&str], variables: &[(&str, &str)]) -> Ended {
         let terragrunt = format!("--terragrunt={}", self.version);
         let tofu = ["--tool", "tofu", "--tool-version", "1.9.4", "--bin-dir", &self.tools];
         let all = [args, &[&terragrunt, "--result", "result.json"], &tofu].concat();
-        self.sandbox.command(&all).envs(variables.iter().copied()).output().unwrap().into()
+        let mut command = self.sandbox.command(&all);
+        if !arguments.is_empty() {
+            command.arg("--").args(arguments);
+        }
+        command.envs(variables.iter().copied()).output().unwrap().into()
     }
 
     /// A module `app` whose dependency `dep` has mock outputs for a plan and is not applied.

@@ -5,6 +5,7 @@
 mod holder;
 mod places;
 mod secrets;
+mod terragrunt;
 
 use std::collections::BTreeMap;
 use std::env;
@@ -63,6 +64,8 @@ pub struct Environment {
     pub checkpoint_disable: bool,
     /// Variables for terragrunt that make it print its warnings, by which mock outputs are found.
     pub terragrunt_log: Vec<(String, OsString)>,
+    /// A variable that makes terragrunt run several units, if one does.
+    pub terragrunt_units: Option<&'static str>,
     /// Where terragrunt puts what it downloads and works in, if not beside the configuration (`TG_DOWNLOAD_DIR`,
     /// `TERRAGRUNT_DOWNLOAD`).
     pub terragrunt_downloads: Vec<PathBuf>,
@@ -122,7 +125,8 @@ impl Environment {
             tf_cli_config_file: path("TF_CLI_CONFIG_FILE"),
             token: env::var("PLANCHA_TOKEN").ok().filter(|text| !text.is_empty()).map(Into::into),
             checkpoint_disable: set("CHECKPOINT_DISABLE").is_some(),
-            terragrunt_log: terragrunt_log(),
+            terragrunt_log: terragrunt::log(text),
+            terragrunt_units: terragrunt::several_units(is_on),
             terragrunt_downloads: ["TG_DOWNLOAD_DIR", "TERRAGRUNT_DOWNLOAD"]
                 .into_iter()
                 .filter_map(path)
@@ -381,33 +385,14 @@ pub struct MirrorVariables {
     pub file: Option<(PathBuf, Vec<&'static str>)>,
 }
 
-/// Variables with which terragrunt prints its warnings, if the user has turned them off.
-fn terragrunt_log() -> Vec<(String, OsString)> {
-    let mut variables = Vec::new();
-    for prefix in ["TG", "TERRAGRUNT"] {
-        let level = format!("{prefix}_LOG_LEVEL");
-        let is_quiet =
-            |level: &String| matches!(&*level.to_lowercase(), "error" | "stderr" | "stdout");
-        if text(&level).is_some_and(|level| is_quiet(&level)) {
-            variables.push((level, OsString::from("warn")));
-        }
-        // The user's format may omit or cut the message.
-        let custom = format!("{prefix}_LOG_CUSTOM_FORMAT");
-        if text(&custom).is_some() {
-            variables.push((custom, OsString::from("%level %msg\n")));
-        }
-        let disable = format!("{prefix}_LOG_DISABLE");
-        if text(&disable).is_some() {
-            // In 0.72 any value disables the log, also `false`.
-            variables.push((disable, OsString::new()));
-        }
-    }
-    variables
-}
-
 /// A variable that is set to something.
 pub(super) fn text(name: &str) -> Option<String> {
     given(name).filter(|text| !text.trim().is_empty())
+}
+
+/// Whether a variable is set to anything but false.
+fn is_on(name: &str) -> bool {
+    text(name).is_some_and(|value| bool_of_go(&value) != Some(false))
 }
 
 /// The value of a variable, also an empty one.

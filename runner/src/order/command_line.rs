@@ -3,6 +3,7 @@
 
 mod converge;
 mod migrate;
+mod terragrunt;
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::path::{Path, PathBuf};
@@ -156,7 +157,7 @@ impl Job {
         let (source, layer_file) = (named_source(&args)?, load_layer(&args.identity)?);
         let layer = layer_file.as_ref().map(LayerFile::layer);
         let action = action(layer)?;
-        let (options, terragrunt) = (plan_options(&args)?, requested_terragrunt(&args, layer));
+        let (options, terragrunt) = (plan_options(&args)?, checked_terragrunt(&args, layer)?);
         let (signing_key, verify_key) = keys(&args.binding, &action)?;
         let path = working_path(args.path.as_deref(), layer)?;
         let (tool, request) = requested_tool(args.tool, args.tool_version.clone(), layer)?;
@@ -367,6 +368,18 @@ fn requested_terragrunt(args: &RunArgs, layer: Option<&Layer>) -> Option<(String
         Some((spec.terragrunt?, "the layer's spec.terragrunt.version"))
     };
     args.terragrunt.clone().map(|version| (version, "--terragrunt")).or_else(enabled)
+}
+
+/// The same, with the arguments checked that it would get.
+fn checked_terragrunt(
+    args: &RunArgs,
+    layer: Option<&Layer>,
+) -> Result<Option<(String, &'static str)>, JobError> {
+    let requested = requested_terragrunt(args, layer);
+    if requested.is_some() {
+        terragrunt::check(&args.args)?;
+    }
+    Ok(requested)
 }
 
 /// Arguments for the tool's plan.

@@ -186,6 +186,10 @@ pub(crate) enum RunError {
     SamePlan { ours: String, theirs: String, applied: String },
     #[error("{option} in {variable} makes the tool print a text and do nothing else")]
     PrintsOnly { option: &'static str, variable: &'static str },
+    #[error(
+        "{0} makes terragrunt run several units, and each would write its plan to the same file"
+    )]
+    SeveralUnits(&'static str),
     #[error("the datastore cannot record the key of an order (--order-key)")]
     NoOrderKeys,
     #[error(transparent)]

@@ -314,6 +314,9 @@ impl Run<'_> {
         let (tool, request) =
             basis.map_or_else(|| (job.tool, job.request.clone()), |basis| basis.tool(job));
         let terragrunt = self.terragrunt(basis);
+        if let (Some(variable), Some(_)) = (self.environment.terragrunt_units, &terragrunt) {
+            return Err(RunError::SeveralUnits(variable));
+        }
         let request = request.as_ref().map(|(text, origin)| (text.as_str(), *origin));
         let (dir, context) = &self.requests_of(workspace);
         let wanted = version::wanted(tool, request, dir, context)?;

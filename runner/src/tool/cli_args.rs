@@ -63,6 +63,33 @@ pub(crate) fn other_backend(variables: &Inputs) -> Option<(&'static str, &'stati
     })
 }
 
+/// What an argument of terragrunt does that the runner cannot work with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OfTerragrunt {
+    /// It can hide the warning by which mock outputs are found. The variable does the same, and the runner changes it: the
+    /// name without its prefix.
+    HidesWarnings(&'static str),
+    /// It has terragrunt run several units, which would all write the one plan.
+    SeveralUnits,
+}
+
+/// The first of these arguments that is one for terragrunt with which the runner cannot work. Terragrunt takes one or two
+/// dashes, and before 0.73.0 wants a prefix.
+pub(crate) fn of_terragrunt(words: &[String]) -> Option<(&str, OfTerragrunt)> {
+    words.iter().find_map(|word| {
+        let name = word.strip_prefix("--").or_else(|| word.strip_prefix('-'))?;
+        let name = name.split('=').next().unwrap_or_default();
+        let what = match name.strip_prefix("terragrunt-").unwrap_or(name) {
+            "log-level" => OfTerragrunt::HidesWarnings("LOG_LEVEL"),
+            "log-disable" => OfTerragrunt::HidesWarnings("LOG_DISABLE"),
+            "log-custom-format" => OfTerragrunt::HidesWarnings("LOG_CUSTOM_FORMAT"),
+            "a" | "all" | "graph" | "filter" | "filter-affected" => OfTerragrunt::SeveralUnits,
+            _ => return None,
+        };
+        Some((word.as_str(), what))
+    })
+}
+
 /// The first of these arguments that moves a plan or an apply to another state file.
 pub(crate) fn other_state_in(words: &[String]) -> Option<&'static str> {
     words.iter().enumerate().find_map(|(index, word)| {
@@ -144,6 +171,27 @@ mod tests {
         ] {
             let variables = [("TF_CLI_ARGS_init".into(), value.as_bytes().to_vec().into())].into();
             assert_eq!(other_backend(&variables).map(|(option, _)| option), option, "{value}");
+        }
+    }
+
+    #[test]
+    fn arguments_for_terragrunt_are_found_however_they_are_written() {
+        use OfTerragrunt::{HidesWarnings, SeveralUnits};
+        for (words, what) in [
+            (&["--log-level=error"][..], Some(HidesWarnings("LOG_LEVEL"))),
+            (&["-lock=false", "--terragrunt-log-level", "error"], Some(HidesWarnings("LOG_LEVEL"))),
+            (&["-log-disable"], Some(HidesWarnings("LOG_DISABLE"))),
+            (&["--terragrunt-log-disable=true"], Some(HidesWarnings("LOG_DISABLE"))),
+            (&["--log-custom-format", "x"], Some(HidesWarnings("LOG_CUSTOM_FORMAT"))),
+            (&["--all"], Some(SeveralUnits)),
+            (&["-a"], Some(SeveralUnits)),
+            (&["--graph=true"], Some(SeveralUnits)),
+            (&["--filter=./x"], Some(SeveralUnits)),
+            (&["--filter-affected"], Some(SeveralUnits)),
+            (&["--log-format=json", "-target=a.all", "-var", "all=1", "all", "---all"], None),
+        ] {
+            let words = words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
+            assert_eq!(of_terragrunt(&words).map(|(_, what)| what), what, "{words:?}");
         }
     }
 
