@@ -4,6 +4,7 @@
 
 mod arguments;
 mod ignored_errors;
+mod second_start;
 
 use support::{Ended, Sandbox, TestDatastore};
 

@@ -9,7 +9,7 @@ mod lock_probe;
 pub(super) mod messages;
 mod retry;
 
-use std::io;
+use std::io::{self, Read as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 
@@ -31,6 +31,7 @@ use crate::run::step::messages::Messages;
 use crate::source::states::name::{DatastoreName, StateName};
 use crate::tool::argv::Tool;
 use crate::tool::diagnostics::{self, Below, Diagnostics, says_applied};
+use crate::tool::terragrunt;
 
 impl Run<'_> {
     /// Runs a step that may install providers. If the provider mirror does not serve one of them, the step is run
@@ -158,7 +159,8 @@ impl Run<'_> {
             let last = last.map(|line| one_line(line.trim()));
             return Err(RunError::StoppedStep { during: format!("{tool} {step}"), stop, last });
         }
-        let log = || self.log.reader(before);
+        let end = terragrunt::before_stale_start(self.log.reader(before)?)?;
+        let log = || Ok(self.log.reader(before)?.take(end.unwrap_or(u64::MAX)));
         let (errors, why) = messages.errors(log, |output| self.retries.cause(output))?;
         let mut why = Box::new(why);
         // What is missing of an output may be an error that is not transient.

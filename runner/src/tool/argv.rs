@@ -243,6 +243,9 @@ impl Tool<'_> {
         program.args.extend(self.json_into(&[]));
         program.args.extend(self.other_state());
         program.args.push(plan.into());
+        if let Some(terragrunt) = self.terragrunt {
+            program.env.extend(no_second_start(&terragrunt.version));
+        }
         program
     }
 
@@ -377,6 +380,17 @@ fn plain_output(version: &Version, color: bool) -> impl Iterator<Item = (String,
     names.into_iter().flatten().map(|name| (name.to_owned(), OsString::from("true")))
 }
 
+/// Keeps terragrunt from starting the tool again after an error: a plan that has changed the state is applied once. Older
+/// versions know only the variable without `NO`. In 0.72 they leave `errors { retry }` of a configuration as it is.
+fn no_second_start(version: &Version) -> impl Iterator<Item = (String, OsString)> {
+    let variables: &[_] = if is_prefixed(version) {
+        &[("TERRAGRUNT_NO_AUTO_RETRY", "true"), ("TERRAGRUNT_AUTO_RETRY", "false")]
+    } else {
+        &[("TG_NO_AUTO_RETRY", "true")]
+    };
+    variables.iter().map(|(name, value)| ((*name).to_owned(), OsString::from(value)))
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
@@ -492,6 +506,32 @@ mod tests {
                 let variable = (name.to_owned(), "/bin/terraform".into());
                 assert!(program.env.contains(&variable), "{version}");
             }
+        }
+    }
+
+    #[test]
+    fn terragrunt_does_not_start_the_apply_of_a_plan_again() {
+        let terraform = installed(ToolName::Terraform, "1.9.8");
+        for (version, name, value) in [
+            ("0.38.0", "TERRAGRUNT_AUTO_RETRY", "false"),
+            ("0.72.5", "TERRAGRUNT_NO_AUTO_RETRY", "true"),
+            ("1.0.0", "TG_NO_AUTO_RETRY", "true"),
+        ] {
+            let terragrunt = installed(ToolName::Terragrunt, version);
+            let tool = Tool {
+                installed: &terraform,
+                terragrunt: Some(&terragrunt),
+                dir: Path::new("/w"),
+                color: false,
+                env: &[],
+                readonly_lock_file: false,
+                messages: None,
+                state: None,
+            };
+            let variable = (name.to_owned(), value.into());
+            assert!(tool.apply(Path::new("/p")).env.contains(&variable), "{version}");
+            let options = PlanOptions::default();
+            assert!(!tool.apply_unplanned(&options).env.contains(&variable), "{version}");
         }
     }
 

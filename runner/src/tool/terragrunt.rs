@@ -93,6 +93,28 @@ pub(crate) fn mocks(output: impl Read) -> io::Result<Vec<String>> {
     Ok(found.into_iter().collect())
 }
 
+/// Terragrunt's messages that it starts the tool again after an error.
+const STARTS_AGAIN: [&str; 2] =
+    ["Encountered retryable error: ", "Encountered an error eligible for retrying."];
+
+/// The length of an apply's output before terragrunt has started the tool again, if that has refused the plan because the state
+/// has changed since: the first start has changed it, and its errors say why the apply has failed.
+pub(crate) fn before_stale_start(output: impl Read) -> io::Result<Option<u64>> {
+    let (mut output, mut line) = (BufReader::new(output), Vec::new());
+    let (mut at, mut again) = (0, None);
+    while (&mut output).take(MAX_LINE).read_until(b'\n', &mut line)? > 0 {
+        let text = String::from_utf8_lossy(&line);
+        if STARTS_AGAIN.iter().any(|words| text.contains(words)) {
+            again.get_or_insert(at);
+        } else if again.is_some() && text.contains("Saved plan is stale") {
+            return Ok(again);
+        }
+        at += line.len() as u64;
+        line.clear();
+    }
+    Ok(None)
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -135,6 +157,23 @@ mod tests {
         assert!(!names_download_dir(&module));
         fs::write(root.path().join("root.hcl"), "download_dir = \"/d\"\n").unwrap();
         assert!(names_download_dir(&module));
+    }
+
+    #[test]
+    fn errors_before_a_stale_start_are_those_of_the_first_one() {
+        let first = "Error: local-exec provisioner error\n\n";
+        let stale = "Error: Saved plan is stale\n";
+        for again in [
+            "11:56:31.301 WARN   Encountered retryable error: x\n",
+            "INFO Encountered an error eligible for retrying. Sleeping 5s before retrying.\n",
+        ] {
+            let before =
+                |rest: &str| before_stale_start(format!("{first}{again}{rest}").as_bytes());
+            assert_eq!(before(stale).unwrap(), Some(first.len() as u64));
+            assert_eq!(before(&format!("{again}{stale}")).unwrap(), Some(first.len() as u64));
+            assert_eq!(before("Error: Another\n").unwrap(), None);
+        }
+        assert_eq!(before_stale_start(stale.as_bytes()).unwrap(), None);
     }
 
     #[test]
