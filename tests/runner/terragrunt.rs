@@ -4,6 +4,7 @@
 
 mod arguments;
 mod ignored_errors;
+mod left_out;
 mod second_start;
 
 use support::{Ended, Sandbox, TestDatastore};

@@ -7,6 +7,7 @@ pub(crate) mod summary;
 
 use std::io::ErrorKind;
 use std::path::Path;
+use std::time::SystemTime;
 
 use datastore_api::client::Upload;
 use datastore_api::{Attempt, ClientError, File, PlanFormat, Sha256, chain};
@@ -32,6 +33,10 @@ use crate::run::{PLAN_FILE, Run, open_artifacts};
 use crate::source::checkout::source_id::SourceId;
 use crate::source::regular::unless_missing;
 use crate::source::snapshot::SnapshotError;
+use crate::tool::diagnostics::Below;
+
+/// The time of a plan's file that no tool has written yet.
+const UNTOUCHED: SystemTime = SystemTime::UNIX_EPOCH;
 
 /// The files of a plan.
 struct PlanFiles<'a> {
@@ -142,16 +147,35 @@ impl Run<'_> {
     async fn make_plan(&mut self, prepared: &mut Prepared, bin: &Path) -> Result<(), RunError> {
         let options = &self.job.options;
         // A plan that failed may have left a part of its file.
-        let empty = || private_file(bin).map(drop);
+        let empty = || private_file(bin)?.set_modified(UNTOUCHED);
         let mut tries = 1;
         loop {
+            let before = fs::metadata(self.log.path())?.len();
             self.step_with_retries(prepared, "plan", empty, |tool| tool.plan(bin, options)).await?;
-            check_written(bin)?;
+            self.check_written(prepared, bin, before)?;
             if !self.job.action.is_check() || !self.has_state_moved(prepared, bin, tries).await? {
                 return Ok(());
             }
             tries += 1;
         }
+    }
+
+    /// An error if the tool has written an empty plan: terraform does not notice a full disk there. Terragrunt can end well
+    /// without a plan. `before`: the length of the log before the step.
+    fn check_written(&self, prepared: &Prepared, plan: &Path, before: u64) -> Result<(), RunError> {
+        let written = unless_missing(fs::metadata(plan))?;
+        if written.as_ref().is_some_and(|written| written.len() > 0) {
+            return Ok(());
+        }
+        let is_untouched =
+            written.is_none_or(|file| file.modified().is_ok_and(|time| time == UNTOUCHED));
+        if is_untouched && prepared.terragrunt.is_some() {
+            let message = Below::read(self.log.reader(before)?)?.message;
+            return Err(RunError::LeftOut { step: "plan", message });
+        }
+        let what = "is empty or missing, perhaps because the disk is full";
+        let reason = format!("the plan {} {what}", plan.display());
+        Err(std::io::Error::new(ErrorKind::StorageFull, reason).into())
     }
 
     /// Exports the plan that was stored, annotates the layer, and names the next command.
@@ -396,14 +420,4 @@ impl Run<'_> {
             None => format!("{stored}; Burrito's controllers order its apply"),
         }
     }
-}
-
-/// An error if the tool has written an empty plan: terraform does not notice a full disk there.
-fn check_written(plan: &Path) -> std::io::Result<()> {
-    if unless_missing(fs::metadata(plan))?.is_some_and(|written| written.len() > 0) {
-        return Ok(());
-    }
-    let what = "is empty or missing, perhaps because the disk is full";
-    let reason = format!("the plan {} {what}", plan.display());
-    Err(std::io::Error::new(ErrorKind::StorageFull, reason))
 }

@@ -8,7 +8,7 @@ use fs_err as fs;
 use crate::process::has_free_memory;
 use crate::run::Run;
 use crate::run::error::RunError;
-use crate::run::plan::summary::Summary;
+use crate::run::plan::summary::{PlanError, Summary};
 use crate::tool::argv::Tool;
 use crate::tool::terragrunt;
 
@@ -49,18 +49,30 @@ impl Run<'_> {
         bin: &Path,
         json: &Path,
     ) -> Result<Summary, RunError> {
-        match self.step_into("show json", &tool.show_json(bin), json).await {
-            Err(RunError::Tool { .. }) if tool.terragrunt.is_some() => {
-                // Mock outputs may be allowed for a plan only, and showing one needs no outputs.
+        match self.show_summary(tool, bin, json).await {
+            Err(RunError::Tool { .. } | RunError::Plan(PlanError::Json(_)))
+                if tool.terragrunt.is_some() =>
+            {
+                // Mock outputs may be allowed for a plan only, and showing one needs no outputs. A hook can print to the same
+                // output.
                 let line = "terragrunt cannot show its plan: running the tool without terragrunt to show it";
                 tracing::warn!("{line}");
                 self.log.line(line)?;
                 tool.dir = ran_in.unwrap_or(tool.dir);
                 tool.terragrunt = None;
-                self.step_into("show json", &tool.show_json(bin), json).await?;
+                self.show_summary(tool, bin, json).await
             }
-            shown => shown?,
+            shown => shown,
         }
+    }
+
+    async fn show_summary(
+        &mut self,
+        tool: &Tool<'_>,
+        bin: &Path,
+        json: &Path,
+    ) -> Result<Summary, RunError> {
+        self.step_into("show json", &tool.show_json(bin), json).await?;
         let document = fs::File::open(json)?;
         let summary = tokio::task::spawn_blocking(move || Summary::from_json(document));
         self.redact_plan(json).await;
