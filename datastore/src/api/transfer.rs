@@ -240,7 +240,7 @@ pub(crate) fn conditions(headers: &HeaderMap) -> Result<PutConditions, Cause> {
     for header in headers.get_all(REPR_DIGEST) {
         sha256 = Sha256::from_repr_digest(header.to_str().unwrap_or_default())?.or(sha256);
     }
-    Ok(PutConditions { sha256, create, replaces: None })
+    Ok(PutConditions { sha256, create, ..PutConditions::default() })
 }
 
 fn whole(meta: &Meta, body: Body) -> Response {

@@ -268,8 +268,11 @@ impl Store {
         value: &impl Serialize,
     ) -> Result<(), StoreError> {
         let bytes = Bytes::from(serde_json::to_vec(value).map_err(backend_error)?);
-        let conditions =
-            PutConditions { sha256: Some(Sha256::of(&bytes)), create: true, replaces: None };
+        let conditions = PutConditions {
+            sha256: Some(Sha256::of(&bytes)),
+            create: true,
+            ..PutConditions::default()
+        };
         let body = stream::iter([Ok(bytes)]);
         self.put(&Key::Approval(key.clone(), part), conditions, body).await.map(drop)
     }

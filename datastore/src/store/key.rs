@@ -102,6 +102,9 @@ pub const SUMMARIES: &str = ".plancha/layers/";
 /// Prefix of the objects of probes.
 pub(in crate::store) const PROBES: &str = ".plancha/probe/";
 
+/// Exists in a bucket in which objects were replaced by versions of the same content, which carry the time of that.
+pub(in crate::store) const REWRITTEN: &str = ".plancha/rewritten";
+
 /// Prefix of digest records.
 pub(in crate::store) const RECORDS: &str = ".plancha/sha256/";
 

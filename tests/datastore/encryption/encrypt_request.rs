@@ -1,5 +1,14 @@
 //! `POST /api/encrypt`: plain objects are encrypted on request.
 
+use std::collections::BTreeMap;
+
+use datastore::cli::commands;
+use datastore::cli::gc::select::Rules;
+use datastore::config::{StorageCommand, StorageConfig};
+use datastore::kind::Kind;
+use futures::TryStreamExt as _;
+use jiff::SignedDuration;
+
 use super::*;
 
 const ORDER: &str = "{\"encryptionKey\":\"test-encryption-key\"}";
@@ -203,5 +212,63 @@ async fn a_large_object_that_is_replaced_while_it_is_encrypted_is_encrypted_as_t
         assert_ne!(double.object(key).unwrap(), &b"PK\x03\x04 another"[..]);
         assert!(get(&datastore, &url).await.body == b"PK\x03\x04 another"[..]);
         assert_eq!(double.open_uploads(), 0);
+    }
+}
+
+#[tokio::test]
+async fn the_newest_of_each_kind_are_the_same_for_gc_after_an_encryption() {
+    for (storage, double, root) in storages() {
+        if matches!(storage, Storage::Memory) {
+            continue;
+        }
+        let config = |at_rest| Config { at_rest, ..Config::of(storage.clone()) };
+        let plain = TestDatastore::of(config(AtRest::default())).await;
+        // Encrypted in another order than they were stored in; the newest plan is a large object.
+        for (run, size) in [("zzz-old", 500), ("mmm-mid", 500), ("aaa-new", 9 * MIB)] {
+            let plan = format!("plans?namespace=a&layer=b&run={run}&attempt=0&format=bin");
+            stored(&plain, &plan, [b"PK\x03\x04".to_vec(), noise(size, 1)].concat()).await;
+            let bundle =
+                format!("repository/revision/bundle?namespace=a&name=c&ref=main&revision={run}");
+            stored(&plain, &bundle, format!("# v2 git bundle\n{run}")).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        drop(plain);
+        let datastore = TestDatastore::of(config(sealed(KEY))).await;
+        assert_eq!(encrypt(&datastore, ORDER).await.json()["filesEncrypted"], 6);
+        // The storage shows its clock in whole seconds.
+        if let Some(double) = &double {
+            double.clock(SignedDuration::from_mins(1));
+        }
+        let gc = async |keep_runs| {
+            let rules = Rules {
+                keep_runs: Some(keep_runs),
+                keep_states: None,
+                max_age: BTreeMap::from([(Kind::Bundle, Duration::ZERO)]),
+                min_age: Duration::ZERO,
+                dry_run: false,
+            };
+            let config = StorageConfig::plain(storage.clone());
+            commands::run(&config, StorageCommand::Gc(rules), &mut Vec::new()).await.unwrap();
+            let store = datastore::store::Store::open(&storage).unwrap();
+            let mut left = Vec::new();
+            for root in ["layers/", "repositories/"] {
+                let mut listed = store.list(root).unwrap();
+                while let Some(object) = listed.try_next().await.unwrap() {
+                    left.push(object.key);
+                }
+            }
+            left
+        };
+        let newest = ["layers/a/b/aaa-new/0/plan.bin", "repositories/a/c/main/aaa-new.gitbundle"];
+        assert_eq!(
+            gc(2).await,
+            [newest[0], "layers/a/b/mmm-mid/0/plan.bin", newest[1]],
+            "{storage:?}"
+        );
+        assert_eq!(gc(0).await, newest, "{storage:?}");
+        // What is stored later is newer.
+        stored(&datastore, "plans?namespace=a&layer=b&run=after&attempt=0&format=bin", "x").await;
+        assert_eq!(gc(0).await, ["layers/a/b/after/0/plan.bin", newest[1]], "{storage:?}");
+        drop((double, root));
     }
 }

@@ -110,16 +110,18 @@ async fn encrypt_all(
 ) -> Result<EncryptReport, StoreError> {
     let mut report = EncryptReport::default();
     for root in ROOTS {
-        let keys = store.list(root)?.try_filter_map(async |object| Ok(Key::from_path(&object.key)));
-        let encrypted = keys.map(async |key| {
-            let key = key?;
-            let mut encrypted = Box::pin(store.encrypt(&key)).await;
+        let keys = store.list(root)?.try_filter_map(async |object| {
+            Ok(Key::from_path(&object.key).map(|key| (key, object.modified)))
+        });
+        let encrypted = keys.map(async |listed| {
+            let (key, modified) = listed?;
+            let mut encrypted = Box::pin(store.encrypt(&key, modified)).await;
             for _ in 1..TRIES {
                 if !matches!(encrypted, Err(StoreError::Replaced)) {
                     break;
                 }
                 // The version that was stored meanwhile may be plain, too.
-                encrypted = Box::pin(store.encrypt(&key)).await;
+                encrypted = Box::pin(store.encrypt(&key, modified)).await;
             }
             Ok::<_, StoreError>((key, encrypted))
         });

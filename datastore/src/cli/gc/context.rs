@@ -17,6 +17,8 @@ pub(super) struct Context<'a> {
     pub(super) now: Timestamp,
     /// Paths of records of applies that show which version of a state is good: no rule deletes them.
     pub(super) kept_records: &'a HashSet<String>,
+    /// Whether encryption has replaced objects of a bucket, so that listings do not have their times.
+    pub(super) has_rewritten: bool,
     /// What is live: no file of an attempt yet.
     pub(super) live: &'a LiveObjects,
     /// What the datastore has made of plans and layers.

@@ -34,8 +34,10 @@ pub struct Item {
     pub path: String,
     /// Its parsed path.
     pub key: Key,
-    /// When it was stored, by the clock of the storage.
+    /// When it was stored, by the clock of the storage. Its age counts from then.
     pub modified: Timestamp,
+    /// When its content was stored. In a bucket that is earlier if it was encrypted later. It decides which is the newest.
+    pub written: Timestamp,
     /// Its length in bytes.
     pub size: u64,
 }
@@ -87,7 +89,7 @@ struct Group<'a> {
 
 impl Group<'_> {
     fn newest(&self) -> Option<Timestamp> {
-        self.items.iter().map(|item| item.modified).max()
+        self.items.iter().map(|item| item.written).max()
     }
 }
 
@@ -126,16 +128,16 @@ fn kept(items: &[Item]) -> HashSet<&str> {
     let mut bundles = HashMap::new();
     for item in items {
         match &item.key {
-            Key::File(_, _, File::Plan(PlanFormat::Bin)) => plan = plan.max(Some(item.modified)),
+            Key::File(_, _, File::Plan(PlanFormat::Bin)) => plan = plan.max(Some(item.written)),
             Key::Bundle(key) => {
-                let newest = bundles.entry(&key.git_ref).or_insert(item.modified);
-                *newest = item.modified.max(*newest);
+                let newest = bundles.entry(&key.git_ref).or_insert(item.written);
+                *newest = item.written.max(*newest);
             }
             _ => {}
         }
     }
     let newest_attempts = items.iter().filter_map(|item| match &item.key {
-        Key::File(run, attempt, File::Plan(PlanFormat::Bin)) if Some(item.modified) == plan => {
+        Key::File(run, attempt, File::Plan(PlanFormat::Bin)) if Some(item.written) == plan => {
             Some((run, *attempt))
         }
         _ => None,
@@ -147,7 +149,7 @@ fn kept(items: &[Item]) -> HashSet<&str> {
                 matches!(file, File::Plan(PlanFormat::Bin)) || BESIDE_PLAN.contains(&file.name());
             file.name().contains(STATE) || is_needed && newest_attempts.contains(&(run, *attempt))
         }
-        Key::Bundle(key) => bundles.get(&key.git_ref) == Some(&item.modified),
+        Key::Bundle(key) => bundles.get(&key.git_ref) == Some(&item.written),
         Key::Applied(_)
         | Key::State(..)
         | Key::Document(_)
@@ -178,7 +180,8 @@ mod tests {
         let item = |(path, hours): &(&str, i64)| {
             let path = path.replace("R/", "repositories/a/b/").replace("L/", "layers/a/b/");
             let modified = Timestamp::from_second(1_800_000_000 - hours * HOUR).unwrap();
-            Item { key: Key::from_path(&path).unwrap(), path, modified, size: 1 }
+            let key = Key::from_path(&path).unwrap();
+            Item { key, path, modified, written: modified, size: 1 }
         };
         stored.iter().map(item).collect()
     }

@@ -26,6 +26,9 @@ use crate::transport::limits::Size;
 /// progress.
 const UNUSED_ENTRY_AGE: Duration = Duration::from_hours(24);
 
+/// Times of encrypted objects of a layer or repository that are read at the same time.
+const PARALLEL_READS: usize = 16;
+
 /// How much is done at the same time.
 #[derive(Clone, Copy)]
 struct Parallelism {
@@ -68,8 +71,10 @@ pub(in crate::cli) async fn sweep(
     let none = HashSet::new();
     let nothing = LiveObjects::default();
     let no_lists = Lists::default();
-    let context =
-        Context { store, rules, now, kept_records: &none, live: &nothing, lists: &no_lists };
+    let has_rewritten = store.has_rewritten_objects().await;
+    let has_rewritten = has_rewritten.map_err(failed("look for encrypted objects"))?;
+    let (live, lists) = (&nothing, &no_lists);
+    let context = Context { store, rules, now, kept_records: &none, has_rewritten, live, lists };
     let live = context.complete_logs(&mut total).await?;
     let lists = context.lists().await?;
     let context = Context { live: &live, lists: &lists, ..context };
@@ -145,6 +150,11 @@ impl Owner<'_> {
         } else {
             self.items.iter().filter(is_own).cloned().collect()
         };
+        let own = if self.context.has_rewritten && !rules.select(&own, now).is_empty() {
+            Cow::Owned(self.with_written_times(&own).await?)
+        } else {
+            own
+        };
         let expired = rules.select(&own, now);
         let layer = self.path.strip_prefix("layers/");
         let working = match layer {
@@ -181,6 +191,17 @@ impl Owner<'_> {
             self.context.tidy_lists(layer, self.items, &mut total).await;
         }
         Ok(total)
+    }
+
+    /// The items with the times at which their contents were stored.
+    async fn with_written_times(&self, items: &[Item]) -> Result<Vec<Item>, CommandError> {
+        let times = stream::iter(items).map(async |item| {
+            let Item { path: key, size, modified, .. } = item.clone();
+            let written = self.context.store.written(&Object { key, size, modified }).await;
+            let written = written.map_err(failed("read the time of an encrypted object"))?;
+            Ok(Item { written, ..item.clone() })
+        });
+        times.buffered(PARALLEL_READS).try_collect().await
     }
 
     /// Deletes the selected objects of some directories, unless the directory has changed since it was listed.
@@ -326,7 +347,7 @@ fn batches<'a>(
 
 fn item(object: Object) -> Option<Item> {
     let Object { key: path, size, modified } = object;
-    Some(Item { key: Key::from_path(&path)?, path, modified, size })
+    Some(Item { key: Key::from_path(&path)?, path, modified, written: modified, size })
 }
 
 /// The layer, or the repository: the first three parts of a path.

@@ -42,6 +42,7 @@ impl Store {
         content: DirectoryPut,
     ) -> Result<Sha256, StoreError> {
         let mut replaces = match version.and_then(|version| version.e_tag) {
+            Some(etag) if conditions.written.is_some() => Replaces::SameContent(etag),
             Some(etag) => Replaces::Version(etag),
             None if conditions.create => Replaces::Nothing,
             None => Replaces::Any,

@@ -30,7 +30,7 @@ impl Store {
         format: StoredFormat,
     ) -> Result<Parts, StoreError> {
         let id = format!("{:016x}{:016x}", random(), random());
-        let attributes = self.attributes(conditions.sha256, format, Some(&id));
+        let attributes = self.attributes(conditions.sha256, format, Some(&id), conditions.written);
         let options = PutMultipartOptions { attributes, ..PutMultipartOptions::default() };
         let previous_etag = if self.is_azure() { self.tag(path).await } else { None };
         let upload = if let Some(disk) = &self.disk {

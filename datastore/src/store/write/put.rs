@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use datastore_api::{Attempt, RunKey, Sha256};
 use futures::Stream;
+use jiff::Timestamp;
 use object_store::path::Path;
 use object_store::{
     Attribute, Attributes, Error, ObjectStoreExt as _, PutMode, PutOptions, PutPayload, PutResult,
@@ -119,7 +120,7 @@ impl Store {
             return put.await;
         }
         if let Some(version) = replaced {
-            return self.update_whole(path, version, bytes, received).await;
+            return self.update_whole(path, version, bytes, received, conditions.written).await;
         }
         let lease = match self.acquire_create_right(path, conditions, &received).await? {
             CreateRight::Granted(lease) => lease,
@@ -150,7 +151,7 @@ impl Store {
                 Existing::Different => return Err(StoreError::Exists),
             }
         }
-        let attributes = self.attributes(Some(sha256), format, None);
+        let attributes = self.attributes(Some(sha256), format, None, None);
         let carried = !attributes.is_empty();
         let put = self.put_whole(path, conditions.create, &bytes, attributes, &received).await?;
         if let Some(put) = put
@@ -274,14 +275,15 @@ impl Store {
         Ok(Existing::Identical)
     }
 
-    /// The metadata of a new object, where the backend supports it: its digest if known, its stored format, and the id
-    /// of the upload. The format of a plain object is that of one with a digest. Without a digest it is written, too:
+    /// The metadata of a new object, where the backend supports it: its digest if known, its stored format, the id
+    /// of the upload, and when its content was stored if it was before. The format of a plain object is that of one with a digest. Without a digest it is written, too:
     /// a killed process may leave the object without its record, and not every content shows that it is plain.
     pub(in crate::store) fn attributes(
         &self,
         sha256: Option<Sha256>,
         format: StoredFormat,
         upload: Option<&str>,
+        written: Option<Timestamp>,
     ) -> Attributes {
         if !self.backend.metadata {
             return Attributes::new();
@@ -290,13 +292,21 @@ impl Store {
         let format = (format != StoredFormat::Plain || sha256.is_none())
             .then(|| (FORMAT_ATTRIBUTE, format.to_string()));
         let upload = upload.map(|id| (self.upload_id(), id.to_owned()));
-        sha256.into_iter().chain(format).chain(upload).collect()
+        let written = written.map(|time| (self.written_time(), time.to_string()));
+        sha256.into_iter().chain(format).chain(upload).chain(written).collect()
     }
 
     /// The name of the metadata with the upload's id. Azure accepts only C# identifiers.
     pub(in crate::store) fn upload_id(&self) -> Attribute {
         Attribute::Metadata(
             if self.is_azure() { "plancha_upload" } else { "plancha-upload" }.into(),
+        )
+    }
+
+    /// The name of the metadata with the time at which the content was stored, on a version that has only changed its form.
+    pub(in crate::store) fn written_time(&self) -> Attribute {
+        Attribute::Metadata(
+            if self.is_azure() { "plancha_written" } else { "plancha-written" }.into(),
         )
     }
 

@@ -222,7 +222,7 @@ impl Store {
     ) -> Result<bool, StoreError> {
         let key = Key::Live(log.run.clone(), log.attempt, LivePart::Piece(tip.end));
         let sha256 = Some(Sha256::of(&bytes));
-        let conditions = PutConditions { sha256, create: true, replaces: None };
+        let conditions = PutConditions { sha256, create: true, ..PutConditions::default() };
         // The upload may go on without its caller, and then keeps the memory of these bytes.
         let kept = bytes.clone();
         let body = stream::iter([Ok(bytes)]).map(move |piece| {

@@ -58,6 +58,12 @@ pub(in crate::store) fn publish(
 ) -> io::Result<Option<JobFile>> {
     let (file_path, record) = (root.join(location.as_ref()), record_file_path(root, location));
     let file = staged.file.get()?;
+    if let Replaces::SameContent(_) = replaces
+        && let Ok(there) = fs::metadata(&file_path)
+    {
+        // Before the `ETag`, which names it. Should another version be there by now, this one is not published.
+        file.set_modified(there.modified()?)?;
+    }
     version.etag = etag(&file.metadata()?);
     let has_attribute = attribute::write(file, &version);
     if has_attribute || version.size > SMALL as u64 {
@@ -74,7 +80,9 @@ pub(in crate::store) fn publish(
         Ok(meta) => Some(meta),
         Err(error) if error.kind() == ErrorKind::NotFound => match replaces {
             // That version is gone.
-            Replaces::Version(_) => return Err(ErrorKind::AlreadyExists.into()),
+            Replaces::Version(_) | Replaces::SameContent(_) => {
+                return Err(ErrorKind::AlreadyExists.into());
+            }
             Replaces::Any | Replaces::Nothing => None,
         },
         Err(error) => return Err(error),
@@ -132,7 +140,9 @@ fn may_replace(replaces: &Replaces, there: &fs::Metadata) -> bool {
     match replaces {
         Replaces::Any => true,
         Replaces::Nothing => false,
-        Replaces::Version(version) => bare(version) == bare(&etag(there)),
+        Replaces::Version(version) | Replaces::SameContent(version) => {
+            bare(version) == bare(&etag(there))
+        }
     }
 }
 

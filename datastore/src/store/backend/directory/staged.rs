@@ -19,6 +19,8 @@ pub(in crate::store) enum Replaces {
     Nothing,
     /// The version with this `ETag`.
     Version(String),
+    /// The same, with the same content in another form: the new file keeps the time of the old one.
+    SameContent(String),
 }
 
 /// An unpublished file, removed on drop.
