@@ -40,9 +40,15 @@ pub struct Meta {
 pub type ByteStream = BoxStream<'static, Result<Bytes, StoreError>>;
 
 impl Meta {
+    /// The digest that its bytes have. If only a record of another version is known, they have that of the record, or are not
+    /// read.
+    pub fn digest(&self) -> Option<Sha256> {
+        self.sha256.or(self.recorded)
+    }
+
     /// Whether the bytes are compared with a digest when they are read to the end.
     pub fn is_verified(&self) -> bool {
-        self.sha256.or(self.recorded).is_some()
+        self.digest().is_some()
     }
 }
 

@@ -233,6 +233,31 @@ async fn gc_keeps_the_record_of_an_apply_as_long_as_its_plan_may_be_stored() {
 }
 
 #[tokio::test]
+async fn gc_keeps_the_record_of_an_apply_whose_plan_is_younger_by_a_copy_or_an_encryption() {
+    let datastore = TestDatastore::temporary().await;
+    let records = ["stored", "gone"].map(|plan| Sha256::of(plan.as_bytes()).to_string());
+    let plan = "plans?namespace=a&layer=b&run=r&attempt=0&format=bin";
+    stored(&datastore, plan, "stored").await;
+    for record in &records {
+        stored(&datastore, &format!("applied?namespace=a&layer=b&plan={record}"), "{}").await;
+        age(&datastore, &format!(".plancha/applied/a/b/{record}"), 40);
+    }
+    let left = || {
+        let left = files(&datastore.root().join(".plancha/applied/a/b"));
+        left.into_iter().map(|path| path.to_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    // As another program stores it.
+    let other = datastore.root().join("layers/a/b/other/0/plan.bin");
+    std::fs::create_dir_all(other.parent().unwrap()).unwrap();
+    std::fs::write(&other, "unknown").unwrap();
+    gc(&datastore, &["--keep-runs", "10"]);
+    assert_eq!(left().len(), 2, "any of them may be its record");
+    std::fs::remove_file(&other).unwrap();
+    gc(&datastore, &["--keep-runs", "10"]);
+    assert_eq!(left(), records[..1]);
+}
+
+#[tokio::test]
 async fn the_client_claims_and_records() {
     for datastore in TestDatastore::each().await {
         let client = client(&datastore.url);
