@@ -125,7 +125,7 @@ impl ApiError {
             Cause::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Cause::NotReady(_) => StatusCode::SERVICE_UNAVAILABLE,
             Cause::Body(_) => StatusCode::BAD_REQUEST,
-            Cause::State(error) => state_status(error),
+            Cause::State(error) => state_status(error, self.route),
             Cause::Append(AppendError::Offset { .. }) => StatusCode::CONFLICT,
             Cause::Append(AppendError::TooLarge(_)) => StatusCode::PAYLOAD_TOO_LARGE,
             Cause::Append(AppendError::Store(_)) => StatusCode::INTERNAL_SERVER_ERROR,
@@ -306,8 +306,14 @@ impl Cause {
 }
 
 /// The status of an error about a state. 404 only where there is certainly no state: terraform takes it for an empty one.
-fn state_status(error: &StateError) -> StatusCode {
+fn state_status(error: &StateError, route: Route) -> StatusCode {
     match error {
+        // terraform and tofu would show a lock that nobody holds.
+        StateError::Place { .. } | StateError::TooManyWorkspaces(_)
+            if route == Route::LockState =>
+        {
+            StatusCode::UNPROCESSABLE_ENTITY
+        }
         StateError::Locked(_) | StateError::Leased(_) => StatusCode::LOCKED,
         StateError::LeaseLost(_)
         | StateError::LockLost(_)

@@ -138,6 +138,9 @@ impl<S: Clone + Send + Sync + 'static> Api<S> {
     ) {
         let mut operation = Operation { path, ..Operation::default() };
         H::describe(&mut operation);
+        if method == "x-lock" {
+            operation.answer("422", "It is refused, and not because of a lock or a lease.");
+        }
         self.paths.entry(path).or_insert_with(|| json!({}))[method] = operation.finish(summary);
     }
 

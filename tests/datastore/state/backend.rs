@@ -157,11 +157,12 @@ async fn the_place_of_the_first_writer_is_kept_until_it_is_replaced_on_purpose()
     let at = |place: &str| format!("{STATE}?place={place}");
     assert_eq!(post(&datastore, &at("infra//vpc"), &document("l", 1, "a")).await, 200);
     assert_eq!(post(&datastore, STATE, &document("l", 2, "a")).await, 200);
-    for (answer, serial) in [
-        (lock(&datastore, &at("infra//db"), "x").await, 2),
-        (of(&datastore, "POST", &at("infra//db"), &document("l", 3, "a")).await, 2),
+    // terraform takes 409 for a lock that another holds.
+    for (answer, status, serial) in [
+        (lock(&datastore, &at("infra//db"), "x").await, 422, 2),
+        (of(&datastore, "POST", &at("infra//db"), &document("l", 3, "a")).await, 409, 2),
     ] {
-        assert!(answer.status == 409 && answer.text().contains("infra//vpc"), "{answer:?}");
+        assert!(answer.status == status && answer.text().contains("infra//vpc"), "{answer:?}");
         assert_eq!(versions(&datastore, "").await["head"]["version"]["serial"], serial);
     }
     let rebound = format!("{}&rebind=true", at("infra//db"));
@@ -234,4 +235,28 @@ async fn a_wrong_address_of_a_state_is_never_a_missing_state() {
     let malformed = request(&datastore, Method::POST, STATE).header("content-md5", "x");
     let malformed = send(malformed.body(document("l", 1, "a"))).await;
     assert!(malformed.text().contains("Base64") && !malformed.text().contains("PUT"));
+}
+
+#[tokio::test]
+async fn workspaces_that_were_only_locked_take_no_room_and_those_in_use_are_limited() {
+    let datastore = TestDatastore::memory().await;
+    let workspace = |number: usize| format!("{STATE}/w{number}");
+    assert_eq!(post(&datastore, &workspace(0), &document("l", 1, "a")).await, 200);
+    // As plans of new workspaces do.
+    for number in 1..500 {
+        assert_eq!(lock(&datastore, &workspace(number), "x").await.status, 200);
+        assert_eq!(unlock(&datastore, &workspace(number), "x").await.status, 200);
+    }
+    assert_eq!(unlock(&datastore, &workspace(1), "x").await.status, 200);
+    for number in 500..999 {
+        assert_eq!(lock(&datastore, &workspace(number), "x").await.status, 200, "{number}");
+    }
+    let refused = lock(&datastore, &workspace(999), "x").await;
+    assert!(refused.status == 422 && refused.text().contains("500 workspaces"), "{refused:?}");
+    assert_eq!(post(&datastore, &workspace(999), &document("l", 1, "a")).await, 409);
+    assert_eq!(of(&datastore, "GET", &workspace(0), "").await.status, 200);
+    assert_eq!(unlock(&datastore, &workspace(500), "x").await.status, 200);
+    assert_eq!(lock(&datastore, &workspace(999), "x").await.status, 200);
+    // Again, for example because the answer was lost.
+    assert_eq!(unlock(&datastore, &workspace(500), "x").await.status, 200);
 }

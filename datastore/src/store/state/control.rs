@@ -406,6 +406,10 @@ impl Control {
 
     fn state_mut(&mut self, workspace: &str) -> Result<&mut State, StateError> {
         if !self.states.contains_key(workspace) && self.states.len() >= MAX_WORKSPACES {
+            // Each plan of a workspace without a state has locked it.
+            self.states.retain(|_, state| !state.is_empty());
+        }
+        if !self.states.contains_key(workspace) && self.states.len() >= MAX_WORKSPACES {
             return Err(StateError::TooManyWorkspaces(MAX_WORKSPACES));
         }
         Ok(self.states.entry(workspace.to_owned()).or_default())
@@ -416,6 +420,25 @@ impl State {
     /// The version that readers get.
     pub(super) fn present(&self) -> Option<&StateVersion> {
         self.version.as_ref().filter(|_| self.deleted.is_none())
+    }
+
+    /// Whether only locks were ever recorded, and none is held. Such an entry is kept for the IDs of these locks as long as there
+    /// is room.
+    fn is_empty(&self) -> bool {
+        let Self {
+            version,
+            highest_serial: _,
+            deleted,
+            former_lineages,
+            lock,
+            freed_locks: _,
+            place,
+        } = self;
+        version.is_none()
+            && deleted.is_none()
+            && former_lineages.is_empty()
+            && lock.is_none()
+            && place.is_none()
     }
 
     /// As callers see it.

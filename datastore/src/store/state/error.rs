@@ -108,7 +108,9 @@ pub enum StateError {
     #[error("the state is not deleted")]
     NotDeleted,
     /// The layer has too many workspaces.
-    #[error("the layer has {0} workspaces, the most that one layer can have")]
+    #[error(
+        "the layer has {0} workspaces, the most that one layer can have: use another layer for further ones"
+    )]
     TooManyWorkspaces(usize),
     /// The control object of the layer would have so many bytes, more than are read again.
     #[error(
