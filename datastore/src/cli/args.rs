@@ -170,6 +170,8 @@ Reads every object. Prints one line for each that is not intact:
 
   healed        intact under another time or inode; its digest record is renewed
   copy written  intact; the copy of its digest for backups is restored
+  copy not written
+                intact; that copy is missing or old, and could not be written, for example on a full disk
   missing       its digest is recorded and its file is gone (directories only)
   changed       other bytes than were stored; such an object is never served. In a bucket: other bytes
                 than the digest of this version (ETag) says
@@ -187,7 +189,7 @@ version the state with `datastore state restore`.
 Exit codes:
   8   no key has this prefix
   9   an object has changed or is missing
-  10  an object could not be read
+  10  an object could not be read, or the copy of a digest not be written
   64  wrong usage, or an invalid key";
 
 const GC: &str = "\

@@ -157,6 +157,10 @@ async fn verify(store: &Store, prefix: &str, out: &mut impl Write) -> Result<(),
                 copied += 1;
                 (&mut intact, Some("copy written".to_owned()))
             }
+            Ok(Verdict::NotCopied(reason)) => {
+                damage.uncopied += 1;
+                (&mut intact, Some(format!("copy not written ({reason})")))
+            }
             Ok(Verdict::Gone) => continue,
             Ok(Verdict::Healed) => (&mut healed, Some("healed".to_owned())),
             Ok(Verdict::Changed) => {

@@ -103,6 +103,8 @@ pub struct Damage {
     pub missing: usize,
     /// They could not be read.
     pub unread: usize,
+    /// They are intact, and the copies of their digests could not be written.
+    pub uncopied: usize,
     /// Those of the changed ones that belong to states.
     pub changed_states: usize,
     /// Those of the missing ones that belong to states.
@@ -115,7 +117,7 @@ const STATE_DAMAGE: &str = "restore states/ and .plancha/states/ together from a
 
 impl Damage {
     pub(super) fn is_none(self) -> bool {
-        self.changed + self.missing + self.unread == 0
+        self.changed + self.missing + self.unread + self.uncopied == 0
     }
 }
 
@@ -152,6 +154,12 @@ impl Display for Damage {
                 "object could not be read",
                 "objects could not be read",
                 "the lines `unread` above have the reasons",
+            ),
+            of(
+                self.uncopied,
+                "copy of a digest could not be written: its object is intact",
+                "copies of digests could not be written: their objects are intact",
+                "the lines `copy not written` above have the reasons; a backup without extended attributes needs these copies",
             ),
         ];
         let (texts, hints): (Vec<_>, Vec<_>) = parts.into_iter().flatten().unzip();

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use crate::api::health::{becomes_ready, outside};
 use crate::http::{self, RUN, files, get, noise, stored};
-use crate::program::process::{Running, until};
+use crate::program::process::{Running, program, until};
 
 const MIB: usize = 1 << 20;
 
@@ -251,4 +251,24 @@ async fn a_vanished_directory_is_never_created_again_and_used_once_it_is_back() 
     assert_eq!(get(&datastore, FILE).await.text(), "{}");
     stored(&datastore, OTHER, "{}").await;
     becomes_ready(&datastore).await;
+}
+
+#[tokio::test]
+#[ignore = "needs file attributes"]
+async fn verify_reports_an_object_as_intact_whose_digest_copy_cannot_be_written() {
+    let datastore = TestDatastore::temporary().await;
+    stored(&datastore, FILE, "{}").await;
+    let copy = datastore.root().join(".plancha/sha256/layers/team-a/network/plan-1/0/a");
+    std::fs::remove_file(&copy).unwrap();
+    std::fs::create_dir(&copy).unwrap();
+    let storage = format!("file://{}", datastore.root().display());
+    let output = program(&["verify", "--storage", &storage]).output().unwrap();
+    assert_eq!(output.status.code(), Some(10));
+    let shown = [output.stdout, output.stderr].concat();
+    insta::assert_snapshot!(String::from_utf8(shown).unwrap(), @r"
+    copy not written (the storage backend failed: Generic file error: a directory has the name of its digest record below .plancha/sha256: remove it, and run `datastore verify`) layers/team-a/network/plan-1/0/a
+    1 object: 1 intact, 0 healed, 0 unverified, 0 changed, 0 missing, 0 unread; 0 copies written
+    error: 1 copy of a digest could not be written: its object is intact
+    hint: the lines `copy not written` above have the reasons; a backup without extended attributes needs these copies
+    ");
 }

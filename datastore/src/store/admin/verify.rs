@@ -1,11 +1,12 @@
 //! Compares stored bytes with their digests, for maintenance.
 
-use datastore_api::Sha256;
 use datastore_api::digest::Hasher;
+use datastore_api::{Sha256, chain};
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt as _, TryStreamExt as _};
 use object_store::path::Path;
 
+use crate::store::backend::reason::concise;
 use crate::store::digest_record::{DigestLookup, bare};
 use crate::store::encryption::StoredFormat;
 use crate::store::error::StoreError;
@@ -14,12 +15,14 @@ use crate::store::key::{RECORDS, parse};
 use crate::store::object::{Meta, Object};
 
 /// The result of a comparison of an object with its digest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Its bytes have the digest that it was stored with.
     Intact,
     /// The bytes match. The copy of the digest beside the file did not, and was written again.
     Copied,
+    /// The bytes match. The copy of the digest beside the file did not, and could not be written again for this reason.
+    NotCopied(String),
     /// The bytes match the record of another version, for example of a restored copy. The record was renewed.
     Healed,
     /// No digest is recorded for this version of the object.
@@ -54,10 +57,14 @@ impl Store {
             hasher.update(&piece);
         }
         if meta.sha256.is_some() {
-            return match &self.disk {
-                Some(disk) if disk.renew_copy(path, &meta.etag).await? => Ok(Verdict::Copied),
-                _ => Ok(Verdict::Intact),
-            };
+            let Some(disk) = &self.disk else { return Ok(Verdict::Intact) };
+            return Ok(match disk.renew_copy(path, &meta.etag).await {
+                Ok(true) => Verdict::Copied,
+                Ok(false) => Verdict::Intact,
+                // It was deleted since.
+                Err(object_store::Error::NotFound { .. }) => Verdict::Gone,
+                Err(error) => Verdict::NotCopied(concise(&chain(&StoreError::from(error)))),
+            });
         }
         let sha256 = hasher.finish();
         if self.disk.is_none() {
