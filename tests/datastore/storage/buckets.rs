@@ -388,3 +388,20 @@ async fn verify_reads_an_object_again_that_an_upload_has_replaced_meanwhile() {
         assert_eq!(verdict, Verdict::Intact);
     }
 }
+
+#[tokio::test]
+async fn object_that_replaces_another_has_a_digest_if_the_record_of_that_is_written_later() {
+    for double in doubles() {
+        let datastore = TestDatastore::with(double.storage()).await;
+        let other = TestDatastore::with(double.storage()).await;
+        let replace = async {
+            delayed(&double, "PUT", ".plancha/sha256/", 8).await;
+            stored(&other, URL, noise(LARGE, 1)).await;
+        };
+        tokio::join!(stored(&datastore, URL, noise(LARGE, 0)), replace);
+        let store = Store::open(&double.storage()).unwrap();
+        assert_eq!(store.verify(FILE).await.unwrap(), Verdict::Intact);
+        let read = get(&datastore, URL).await;
+        assert!(read.body == noise(LARGE, 1) && read.header("repr-digest").is_some());
+    }
+}

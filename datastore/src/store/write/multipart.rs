@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use datastore_api::Sha256;
+use datastore_api::{Sha256, chain};
 use object_store::path::Path;
 use object_store::{
     Error, GetOptions, MultipartUpload, ObjectStoreExt as _, PutMultipartOptions, UpdateVersion,
@@ -11,6 +11,7 @@ use tokio::time::timeout;
 
 use crate::store::backend::cloud::connector::{create_only, is_create_rejected, replace_only};
 use crate::store::backend::metered::STAT_TIMEOUT;
+use crate::store::digest_record::bare;
 use crate::store::encryption::StoredFormat;
 use crate::store::error::{StoreError, backend_error};
 use crate::store::handle::Store;
@@ -20,6 +21,9 @@ use crate::store::write::directory::DirectoryPut;
 use crate::store::write::lease::{CreateRight, Lease};
 use crate::store::write::parts::{Blocks, Parts, Upload, abort};
 use crate::store::write::upload::Received;
+
+/// How many versions that replace an upload while its digest is recorded get their own digest again.
+const REPLACEMENTS: usize = 3;
 
 impl Store {
     pub(in crate::store) async fn start_parts(
@@ -132,7 +136,7 @@ impl Store {
             }
         };
         if conditions.sha256.is_none() {
-            self.record(path, etag, size, sha256, format).await?;
+            self.record_upload(path, etag, (size, sha256, format)).await?;
         }
         Ok(sha256)
     }
@@ -194,9 +198,42 @@ impl Store {
             }
         };
         if conditions.sha256.is_none() {
-            self.record(path, etag, size, sha256, format).await?;
+            self.record_upload(path, etag, (size, sha256, format)).await?;
         }
         Ok(sha256)
+    }
+
+    /// Records the digest of a completed upload. Another replica may have replaced the object and written its record already,
+    /// which this one has then taken the place of: the digest of that version is computed and recorded again.
+    async fn record_upload(
+        &self,
+        path: &Path,
+        etag: Option<String>,
+        (size, sha256, format): (u64, Sha256, StoredFormat),
+    ) -> Result<(), StoreError> {
+        self.record(path, etag.clone(), size, sha256, format).await?;
+        let mut recorded = etag;
+        for _ in 0..REPLACEMENTS {
+            let (Some(ours), Some(there)) = (&recorded, self.tag(path).await) else { break };
+            if bare(ours) == bare(&there) {
+                break;
+            }
+            let renewed = async {
+                let (meta, sha256) = self.computed(path).await?;
+                let etag = Some(meta.etag);
+                self.record(path, etag.clone(), meta.stored, sha256, meta.format).await?;
+                Ok::<_, StoreError>(etag)
+            };
+            recorded = match renewed.await {
+                Ok(etag) => etag,
+                Err(error) => {
+                    let error = chain(&error);
+                    tracing::warn!(%path, error, "the digest of the version that has replaced an upload is not recorded");
+                    break;
+                }
+            };
+        }
+        Ok(())
     }
 
     /// The `ETag` of the object that this upload has created, if it has.
