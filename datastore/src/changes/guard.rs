@@ -9,8 +9,13 @@ use std::hash::{BuildHasher as _, DefaultHasher, Hasher as _, RandomState};
 use std::io::{self, BufReader, Read};
 use std::rc::Rc;
 
-/// The most characters of a string that are kept.
+/// The most characters of a string that are shown.
 pub(super) const MAX_CHARS: u64 = 4096;
+/// How many bytes of a sensitive text are searched for.
+pub(super) const MAX_SECRET: usize = 256;
+/// The most characters of a string that are kept: a sensitive text that begins in what is shown ends in what is kept. Three levels of
+/// JSON make nine characters of one, as in `\\\\u0001`.
+pub(super) const KEPT_CHARS: u64 = MAX_CHARS + 9 * MAX_SECRET as u64;
 /// The most levels of a document.
 pub(super) const MAX_DEPTH: usize = 1000;
 /// The most characters of a number.
@@ -23,6 +28,8 @@ pub(crate) struct Guard<R: Read> {
     bytes: io::Bytes<BufReader<R>>,
     seen: Rc<Seen>,
     max_depth: usize,
+    /// The most characters of a string.
+    max_chars: u64,
     /// The string that is being read.
     string: Option<StringState>,
     in_number: bool,
@@ -85,15 +92,19 @@ enum Escape {
 
 impl<R: Read> Guard<R> {
     pub(super) fn new(document: R) -> Self {
-        Self::with(document, MAX_DEPTH, Some(RandomState::new()))
+        Self::with(document, (MAX_DEPTH, KEPT_CHARS), Some(RandomState::new()))
     }
 
     /// One that only cuts long strings and limits the depth, and remembers nothing of strings and numbers.
     pub(crate) fn cutting(document: R, max_depth: usize) -> Self {
-        Self::with(document, max_depth, None)
+        Self::with(document, (max_depth, MAX_CHARS), None)
     }
 
-    fn with(document: R, max_depth: usize, digests: Option<RandomState>) -> Self {
+    fn with(
+        document: R,
+        (max_depth, max_chars): (usize, u64),
+        digests: Option<RandomState>,
+    ) -> Self {
         let seen = Seen {
             offset: Cell::new(0),
             depth: Cell::new(0),
@@ -103,7 +114,7 @@ impl<R: Read> Guard<R> {
             digests,
         };
         let bytes = BufReader::with_capacity(BUFFER, document).bytes();
-        Self { bytes, seen: Rc::new(seen), max_depth, string: None, in_number: false }
+        Self { bytes, seen: Rc::new(seen), max_depth, max_chars, string: None, in_number: false }
     }
 
     /// What it has seen, now and later.
@@ -120,7 +131,7 @@ impl<R: Read> Guard<R> {
             } else if byte == b'"' && self.ends_string() {
                 true
             } else if let Some(string) = &mut self.string {
-                let kept = string.take(byte, self.seen.digests.as_ref());
+                let kept = string.take(byte, self.max_chars, self.seen.digests.as_ref());
                 kept.map_err(|limit| self.seen.exceeded(limit))?
             } else {
                 true
@@ -179,12 +190,17 @@ impl Seen {
 
 impl StringState {
     /// Whether the next byte of the string is kept. It is cut only between two characters.
-    fn take(&mut self, byte: u8, digests: Option<&RandomState>) -> Result<bool, Limit> {
+    fn take(
+        &mut self,
+        byte: u8,
+        max_chars: u64,
+        digests: Option<&RandomState>,
+    ) -> Result<bool, Limit> {
         match self.escape {
             Escape::None => {
                 let is_new = !matches!(byte, 0x80..=0xBF);
                 let is_second_half = self.is_half && byte == b'\\';
-                if is_new && self.chars >= MAX_CHARS && !self.is_cut && !is_second_half {
+                if is_new && self.chars >= max_chars && !self.is_cut && !is_second_half {
                     self.is_cut = true;
                     self.rest = digests.map(RandomState::build_hasher);
                 }
@@ -259,7 +275,7 @@ mod tests {
 
     #[test]
     fn a_long_string_is_cut_between_two_characters_and_its_length_is_known() {
-        let most = usize::try_from(MAX_CHARS).unwrap();
+        let most = usize::try_from(KEPT_CHARS).unwrap();
         for unit in ["a", "é", "日", "😀", "\\n", "\\\"", "\\\\", "\\u00e9", "\\ud83d\\ude00"] {
             for more in [0, 1, 2, 5000] {
                 let text = format!("\"{}\"", unit.repeat(most + more));
@@ -304,7 +320,7 @@ mod tests {
         assert_eq!(limit(&format!("{},1", "1".repeat(MAX_NUMBER))), None);
         assert_eq!(limit(&"1".repeat(MAX_NUMBER + 1)), Some(Limit::Number));
         for end in ["\n", "\\x", "\\u12g4", "\\u\"", "\\"] {
-            let cut = format!("\"{}{end}\"", "a".repeat(5000));
+            let cut = format!("\"{}{end}\"", "a".repeat(7000));
             assert_eq!(limit(&cut), (end != "\\").then_some(Limit::Syntax), "{end}");
         }
     }

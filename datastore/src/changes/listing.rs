@@ -8,10 +8,10 @@ use crate::changes::compare::{Attribute, Comparison, Pair, Step, Unknown};
 use crate::changes::marks::Marks;
 use crate::changes::resource::{Change, Resource};
 use crate::changes::secrets::{Search, Secrets};
-use crate::changes::value::{Node, write_list, write_text};
+use crate::changes::value::{Node, shown, write_list, write_text};
 
 /// The version of the list.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 
 /// The most bytes of all attributes, of one of them, and of all else that is listed.
 const MAX_VALUES: usize = 8 << 20;
@@ -307,7 +307,7 @@ impl Listing {
             }
         };
         out.extend_from_slice(format!(",\"truncated\":{truncated}}}\n").as_bytes());
-        out
+        shown(out)
     }
 
     /// Writes a resource.
@@ -455,7 +455,7 @@ fn write_value(out: &mut Vec<u8>, name: &str, value: Option<&Node>) {
     out.extend_from_slice(format!(",\"{name}\":").as_bytes());
     value.unwrap_or(&Node::Null).write(out);
     if let Some(Node::Text(text)) = value
-        && text.rest.is_some()
+        && text.is_cut()
     {
         out.extend_from_slice(format!(",\"{name}_length\":{}", text.chars).as_bytes());
     }

@@ -229,7 +229,7 @@ fn add_check(listing: &mut Listing, check: &Node) {
         .iter()
         .flat_map(|instance| instance.get("problems").and_then(Node::as_list).unwrap_or_default());
     let problems = problems.filter_map(|problem| match problem.get("message") {
-        Some(Node::Text(message)) => Some(message.shown.to_string()),
+        Some(Node::Text(message)) => Some(message.kept.to_string()),
         _ => None,
     });
     listing.add_check(&address, &text(check.get("status")), &problems.collect::<Vec<_>>());

@@ -111,7 +111,7 @@ impl Change {
 
 fn is_step(node: &Node, step: Step) -> bool {
     match (node, step) {
-        (Node::Text(text), Step::Key(key)) => *text.shown == *key,
+        (Node::Text(text), Step::Key(key)) => *text.kept == *key,
         (Node::Number(number), Step::Index(at)) => number.parse() == Ok(at),
         _ => false,
     }

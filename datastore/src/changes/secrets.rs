@@ -1,19 +1,19 @@
-//! Texts that a plan marks as sensitive in one place and contains unmarked in another, as `terraform_data` does with its output.
+//! Texts and numbers that a plan marks as sensitive in one place and contains unmarked in another, as `terraform_data` does with
+//! its output.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
 
+use crate::changes::guard::MAX_SECRET;
 use crate::changes::marks::Marks;
-use crate::changes::value::Node;
+use crate::changes::value::{Node, searched};
 
-/// Texts with fewer bytes are hidden only where a value is exactly this text.
+/// Texts and numbers with fewer bytes are hidden only where a value is exactly this text or number.
 const MIN_PART: usize = 8;
-/// Texts with fewer bytes are not searched for: words such as `no` would hide too much.
+/// Those with fewer bytes are not searched for: words such as `no` would hide too much.
 const MIN_WHOLE: usize = 4;
-/// How many bytes of a text are searched for.
-const MAX_TEXT: usize = 256;
 /// How many levels of JSON in strings of JSON are searched.
 const MAX_NESTED: usize = 4;
 /// How many bytes of texts are searched for in all.
@@ -23,6 +23,8 @@ const MAX_ALL: usize = 256 << 10;
 #[derive(Debug, Default)]
 pub(super) struct Secrets {
     forms: HashSet<Vec<u8>>,
+    /// Those that are hidden where a value is exactly this number.
+    numbers: HashSet<Vec<u8>>,
     size: usize,
 }
 
@@ -30,7 +32,10 @@ pub(super) struct Secrets {
 pub(super) enum Search {
     /// There are none.
     Nothing,
-    Texts(AhoCorasick),
+    Texts {
+        texts: AhoCorasick,
+        numbers: HashSet<Vec<u8>>,
+    },
     /// They cannot be searched for: all is taken for one.
     Everything,
 }
@@ -50,10 +55,8 @@ impl Secrets {
                     self.collect(value, marks.element(at, list.len()));
                 }
             }
-            (_, Node::Text(text)) => self.add(&text.shown),
-            (_, Node::Number(number)) if number.len() >= MIN_PART => {
-                self.insert(number.as_bytes().to_vec());
-            }
+            (_, Node::Text(text)) => self.add(&text.kept),
+            (_, Node::Number(number)) => self.add_one(number),
             _ => {}
         }
     }
@@ -73,19 +76,23 @@ impl Secrets {
         if text.len() < MIN_WHOLE {
             return;
         }
-        let is_part = text.len() >= MIN_PART;
-        self.insert(if is_part { text.to_owned() } else { format!("\"{text}\"") }.into());
+        if text.len() >= MIN_PART {
+            self.insert(text.into());
+        } else if self.insert(format!("\"{text}\"").into()) && text.bytes().all(is_of_number) {
+            self.numbers.insert(text.into());
+        }
     }
 
-    fn insert(&mut self, mut form: Vec<u8>) {
+    /// Adds what is searched for. Returns whether it is new.
+    fn insert(&mut self, mut form: Vec<u8>) -> bool {
         if self.size >= MAX_ALL {
-            return;
+            return false;
         }
-        form.truncate(MAX_TEXT);
+        form.truncate(MAX_SECRET);
         let size = form.len();
-        if self.forms.insert(form) {
-            self.size += size;
-        }
+        let is_new = self.forms.insert(form);
+        self.size += if is_new { size } else { 0 };
+        is_new
     }
 
     pub(super) fn into_search(self) -> Search {
@@ -94,21 +101,23 @@ impl Secrets {
         }
         let kind = Some(AhoCorasickKind::NoncontiguousNFA);
         let search = AhoCorasick::builder().kind(kind).build(&self.forms);
-        search.map_or(Search::Everything, Search::Texts)
+        let numbers = self.numbers;
+        search.map_or(Search::Everything, |texts| Search::Texts { texts, numbers })
     }
 }
 
 impl Search {
     /// Whether a piece of JSON contains a sensitive text. A text in it may be a document of JSON itself, and so on.
     pub(super) fn finds(&self, json: &[u8]) -> bool {
-        let texts = match self {
+        let (texts, numbers) = match self {
             Self::Nothing => return false,
-            Self::Texts(texts) => texts,
+            Self::Texts { texts, numbers } => (texts, numbers),
             Self::Everything => return true,
         };
-        let mut text = Cow::Borrowed(json);
+        let is_found = |text: &[u8]| texts.is_match(text) || has_number(text, numbers);
+        let mut text = searched(json);
         for _ in 0..MAX_NESTED {
-            if texts.is_match(&text) {
+            if is_found(&text) {
                 return true;
             }
             match unescaped(&text) {
@@ -116,8 +125,39 @@ impl Search {
                 None => return false,
             }
         }
-        texts.is_match(&text)
+        is_found(&text)
     }
+}
+
+/// Whether a piece of JSON, or of a text that may be JSON, has one of these numbers as a value.
+fn has_number(json: &[u8], numbers: &HashSet<Vec<u8>>) -> bool {
+    if numbers.is_empty() {
+        return false;
+    }
+    let mut parts = json.chunk_by(|a, b| is_of_number(*a) == is_of_number(*b)).peekable();
+    let mut before: &[u8] = b"";
+    while let Some(part) = parts.next() {
+        let ends =
+            |after: &&[u8]| matches!(after.trim_ascii_start().first(), Some(b',' | b']' | b'}'));
+        if numbers.contains(part) && begins_value(before) && parts.peek().is_none_or(ends) {
+            return true;
+        }
+        before = part;
+    }
+    false
+}
+
+/// Whether a value follows after this in JSON: in a sentence, a colon has no quotation mark before it.
+fn begins_value(before: &[u8]) -> bool {
+    match before.trim_ascii_end() {
+        [] | [.., b'[' | b','] => true,
+        [start @ .., b':'] => start.trim_ascii_end().ends_with(b"\""),
+        _ => false,
+    }
+}
+
+fn is_of_number(byte: u8) -> bool {
+    matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E')
 }
 
 /// JSON with each escape sequence replaced by its character, as the text of a string has it; `None` if it has none.

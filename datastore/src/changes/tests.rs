@@ -1,3 +1,5 @@
+mod secrets;
+
 use serde_json::{Value, json};
 
 use super::*;

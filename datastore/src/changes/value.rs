@@ -1,5 +1,6 @@
 //! A value of a plan in memory, within a budget.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt;
 use std::rc::Rc;
@@ -8,7 +9,10 @@ use serde::de::{
     DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor,
 };
 
-use crate::changes::guard::Seen;
+use crate::changes::guard::{MAX_CHARS, Seen};
+
+/// Bytes around the part of a text that is searched, but not shown. JSON has neither.
+const BEYOND: [u8; 2] = [1, 2];
 
 /// What a value counts for in a budget, besides its text.
 const NODE: usize = 64;
@@ -29,10 +33,11 @@ pub(super) enum Node {
 /// A text, of which a long one has only its beginning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Text {
-    pub(super) shown: Box<str>,
+    /// What is shown of it, and a part of what is not.
+    pub(super) kept: Box<str>,
     /// The characters of the whole text.
     pub(super) chars: u64,
-    /// A digest of what is cut off.
+    /// A digest of what is not kept.
     pub(super) rest: Option<u64>,
 }
 
@@ -69,6 +74,13 @@ impl Budget {
     }
 }
 
+impl Text {
+    /// Whether only its beginning is shown.
+    pub(super) fn is_cut(&self) -> bool {
+        self.chars > MAX_CHARS
+    }
+}
+
 impl Node {
     /// The member of an object.
     pub(super) fn get(&self, key: &str) -> Option<&Self> {
@@ -80,7 +92,7 @@ impl Node {
     /// The text, if it is a whole one.
     pub(super) fn as_text(&self) -> Option<&str> {
         match self {
-            Self::Text(text) if text.rest.is_none() => Some(&text.shown),
+            Self::Text(text) if !text.is_cut() => Some(&text.kept),
             _ => None,
         }
     }
@@ -93,7 +105,7 @@ impl Node {
     pub(super) fn is_whole_scalar(&self) -> bool {
         match self {
             Self::List(_) | Self::Object(_) => false,
-            Self::Text(text) => text.rest.is_none(),
+            Self::Text(text) => !text.is_cut(),
             _ => true,
         }
     }
@@ -114,7 +126,7 @@ impl Node {
             Self::Null => out.extend_from_slice(b"null"),
             Self::Bool(is_true) => out.extend_from_slice(if *is_true { b"true" } else { b"false" }),
             Self::Number(number) => out.extend_from_slice(number.as_bytes()),
-            Self::Text(text) => write_text(out, &text.shown),
+            Self::Text(text) => write_text(out, &text.kept),
             Self::List(list) => {
                 write_list(out, *b"[]", list, |out, value| value.write(out));
             }
@@ -127,10 +139,42 @@ impl Node {
     }
 }
 
-/// Writes a text as JSON.
+/// Writes a text as JSON. What [`shown`] removes of it is only searched.
 pub(super) fn write_text(out: &mut Vec<u8>, text: &str) {
+    let most = usize::try_from(MAX_CHARS).unwrap_or(usize::MAX);
+    let cut = text.char_indices().nth(most).map_or(text.len(), |(at, _)| at);
+    let (shown, beyond) = text.split_at(cut);
     // A write to memory cannot fail, and a text can always be written.
-    drop(serde_json::to_writer(out, text));
+    drop(serde_json::to_writer(&mut *out, shown));
+    if !beyond.is_empty() {
+        // Both have quotation marks around them.
+        out.pop();
+        out.push(BEYOND[0]);
+        let start = out.len();
+        drop(serde_json::to_writer(&mut *out, beyond));
+        out.remove(start);
+        out.insert(out.len() - 1, BEYOND[1]);
+    }
+}
+
+/// JSON with all that was written.
+pub(super) fn searched(json: &[u8]) -> Cow<'_, [u8]> {
+    if json.contains(&BEYOND[0]) {
+        json.iter().copied().filter(|byte| !BEYOND.contains(byte)).collect::<Vec<_>>().into()
+    } else {
+        json.into()
+    }
+}
+
+/// JSON with what is shown.
+pub(super) fn shown(mut json: Vec<u8>) -> Vec<u8> {
+    let mut is_shown = true;
+    json.retain(|byte| {
+        let is_mark = BEYOND.contains(byte);
+        is_shown = if is_mark { *byte == BEYOND[1] } else { is_shown };
+        is_shown && !is_mark
+    });
+    json
 }
 
 /// Writes items with commas between these brackets.
@@ -205,7 +249,7 @@ impl<'de> Visitor<'de> for NodeSeed<'_> {
             return Ok(Node::Null);
         }
         let seen = self.seen.string.get();
-        Ok(Node::Text(Box::new(Text { shown: text.into(), chars: seen.chars, rest: seen.rest })))
+        Ok(Node::Text(Box::new(Text { kept: text.into(), chars: seen.chars, rest: seen.rest })))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<Node, A::Error> {
@@ -225,7 +269,7 @@ impl<'de> Visitor<'de> for NodeSeed<'_> {
             && let Some(key) = members.next_key::<Box<str>>()?
         {
             // Two long keys with the same beginning would look like one.
-            let is_cut = self.seen.string.get().rest.is_some();
+            let is_cut = self.seen.string.get().chars > MAX_CHARS;
             if is_cut || !self.budget.take(key.len()) {
                 self.budget.is_exceeded.set(true);
                 members.next_value::<IgnoredAny>()?;

@@ -99,7 +99,7 @@ fn examples() -> [serde_json::Value; 2] {
     });
     let list = |truncated| {
         json!({
-            "version": 2, "counts": counts, "resources": resources, "drift": resources,
+            "version": 3, "counts": counts, "resources": resources, "drift": resources,
             "outputs": [{"name": "", "actions": [""], "before": "", "after": "", "sensitive": true, "unknown": true}, {"name": "", "actions": [""]}],
             "checks": [{"address": "", "status": "", "problems": [""]}],
             "truncated": truncated,
