@@ -308,6 +308,8 @@ impl Store {
                 self.sweep_pieces(&log, &view.objects, tip.end).await?;
                 return self.settle_feed(&log).await;
             }
+            // Another replica appends, and compares this after each piece: then it finds the whole log, and refuses the rest.
+            self.mark_deleted(&log).await?;
         }
         Err(StoreError::Undecided)
     }

@@ -165,6 +165,12 @@ impl Store {
         self.delete_pieces(log, left).await
     }
 
+    /// Changes what writers compare after each append: this one reads the log again.
+    pub(super) async fn mark_deleted(&self, log: &LiveLog) -> Result<(), StoreError> {
+        let path = parse(&format!("{}{DELETED}", live_prefix(&log.run, log.attempt)))?;
+        self.put_internal(&path, format!("{:016x}", random()).into()).await
+    }
+
     async fn delete_pieces(
         &self,
         log: &LiveLog,
@@ -174,8 +180,7 @@ impl Store {
         if objects.is_empty() {
             return Ok(());
         }
-        let path = parse(&format!("{}{DELETED}", live_prefix(&log.run, log.attempt)))?;
-        self.put_internal(&path, format!("{:016x}", random()).into()).await?;
+        self.mark_deleted(log).await?;
         // The digest of a large object may be in a record, which is deleted with it.
         let is_small = |object: &&Object| {
             self.is_bucket() && object.size <= self.backend.single_put_max as u64

@@ -1,13 +1,13 @@
 //! Random operations on one log by two replicas whose storage fails, compared with a model.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, TryStreamExt as _, future, stream};
-use object_store::Error;
 use object_store::memory::InMemory;
+use object_store::{Error, PutMode};
 use proptest::prelude::*;
 
 use super::append::{Append, AppendError};
@@ -371,4 +371,53 @@ async fn an_append_that_waits_too_long_for_others_is_undecided() {
     assert!(matches!(waited, Err(AppendError::Store(StoreError::Undecided))), "{waited:?}");
     drop(others);
     assert_eq!(store.append_log(&run(), ATTEMPT, &append, MAX).await.unwrap().end, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn appends_that_never_pause_are_refused_once_another_replica_has_put_the_log() {
+    /// Appends through the first replica, before each piece of the second one.
+    struct Writer {
+        store: OnceLock<Store>,
+        is_writing: AtomicBool,
+        answers: Mutex<Vec<Answer>>,
+    }
+    let writer = Arc::new(Writer {
+        store: OnceLock::new(),
+        is_writing: AtomicBool::new(true),
+        answers: Mutex::default(),
+    });
+    let append_before = Arc::clone(&writer);
+    let before = move |call: Call<'_>| -> BoxFuture<'static, object_store::Result<()>> {
+        let is_piece =
+            matches!(call, Call::Put(path, PutMode::Create) if path.as_ref().contains("/live/"));
+        if !is_piece || append_before.is_writing.swap(true, Ordering::Relaxed) {
+            return future::ready(Ok(())).boxed();
+        }
+        let writer = Arc::clone(&append_before);
+        let appended = async move {
+            let offset = writer.answers.lock().unwrap().len() as u64 + 1;
+            let to_append = Append { offset, bytes: Bytes::from_static(b"x"), complete: false };
+            let answer = append(writer.store.get().unwrap(), &to_append).await.unwrap();
+            writer.answers.lock().unwrap().push(answer);
+            writer.is_writing.store(false, Ordering::Relaxed);
+            Ok(())
+        };
+        // In a task of its own: the hook of a call awaits calls.
+        async move { tokio::spawn(appended).await.unwrap() }.boxed()
+    };
+    let objects = Arc::new(Hooked { inner: InMemory::new(), before });
+    let [one, other] = [(); 2].map(|()| {
+        let objects = Arc::clone(&objects);
+        Store(Arc::new(Inner::new(objects, Backend::memory(), Calls::default())))
+    });
+    assert!(writer.store.set(one.clone()).is_ok());
+    let first = Append { offset: 0, bytes: Bytes::from_static(b"x"), complete: false };
+    assert_eq!(append(&one, &first).await.unwrap(), Answer::Stored(1));
+    writer.is_writing.store(false, Ordering::Relaxed);
+    put(&other, b"the whole log").await;
+    writer.is_writing.store(true, Ordering::Relaxed);
+    let answers = std::mem::take(&mut *writer.answers.lock().unwrap());
+    assert!(answers.starts_with(&[Answer::Stored(2)]), "{answers:?}");
+    assert!(answers.ends_with(&[Answer::Refused(13)]), "{answers:?}");
+    assert_eq!(read(&one).await.unwrap(), b"the whole log");
 }
