@@ -214,7 +214,7 @@ impl Command {
                 (storage, StorageCommand::Cat(keys::key(key)?))
             }
             Subcommand::Verify(Verify { accept: Some(key), storage, .. }) => {
-                (storage, StorageCommand::Accept(keys::key_with_digest(key)?))
+                (storage, StorageCommand::Accept(keys::acceptable_key(key)?))
             }
             Subcommand::Verify(Verify { prefix, storage, .. }) => {
                 (storage, StorageCommand::Verify(keys::prefix(prefix)?))

@@ -7,13 +7,13 @@ pub(super) fn key(text: String) -> Result<String, String> {
     check(&text, &text).map(|()| text)
 }
 
-/// A valid key of an object that has a digest.
-pub(super) fn key_with_digest(text: String) -> Result<String, String> {
+/// A valid key of an object whose present bytes can be accepted.
+pub(super) fn acceptable_key(text: String) -> Result<String, String> {
     let text = key(text)?;
-    if is_own(&text) && Key::from_path(&text).is_none() {
+    if is_own(&text) && !matches!(Key::from_path(&text), Some(Key::Applied(_))) {
         return Err(format!(
-            "--accept: `{text}` is one of the datastore's own files, which have no digest\nhint: use a key below \
-             layers/ or repositories/, as `datastore ls` prints it"
+            "--accept: `{text}` is one of the datastore's own files, of which only records of applies are accepted\nhint: \
+             restore it from a backup; or use a key below layers/ or repositories/, as `datastore ls` prints it"
         ));
     }
     Ok(text)
@@ -65,8 +65,9 @@ mod tests {
         }
         for text in [".plancha/runs/a/b/c", ".plancha/sha256/layers/a/b/c/0/run.log", ".plancha/x"]
         {
-            assert!(key_with_digest(text.to_owned()).unwrap_err().contains("own files"), "{text}");
+            assert!(acceptable_key(text.to_owned()).unwrap_err().contains("own files"), "{text}");
         }
-        key_with_digest("layers/a/b/c/0/run.log".to_owned()).unwrap();
+        acceptable_key("layers/a/b/c/0/run.log".to_owned()).unwrap();
+        acceptable_key(format!(".plancha/applied/a/b/{}", "0".repeat(64))).unwrap();
     }
 }

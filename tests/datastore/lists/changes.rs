@@ -17,6 +17,7 @@ use tempfile::TempDir;
 use crate::access::authentication::{status, token};
 use crate::http::{RUN, files, get, refusals, request, send, stored};
 use crate::program::process::program;
+use crate::storage::modified_objects::rot_file;
 
 /// A plan with one change.
 fn plan(before: &str, after: &str) -> String {
@@ -105,6 +106,41 @@ async fn a_list_that_is_stored_is_one_read_and_requests_at_once_make_it_once() {
         datastore.cloud().put("layers/team-a/network/plan-1/0/plan.json", plan("1", "4"));
         assert_eq!(after(&get(&datastore, &url).await.json()), "4");
         assert_eq!(lists(&datastore).len(), 1, "the list of the plan before is gone");
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_list_is_made_again() {
+    for attribute in ["2".to_owned(), "2".repeat(4000)] {
+        let datastore = TestDatastore::temporary().await;
+        let root = datastore.root();
+        let whole = serde_json::from_str::<Value>(&plan("1", &attribute)).unwrap();
+        let resources = vec![whole["resource_changes"][0].clone(); 100];
+        let whole = json!({"format_version": "1.2", "resource_changes": resources}).to_string();
+        stored(&datastore, &format!("plans?{RUN}&attempt=0"), whole).await;
+        let url = format!("changes?{RUN}");
+        let first = get(&datastore, &url).await.text();
+        let list =
+            format!(".plancha/changes/{}", files(&root.join(".plancha/changes"))[0].display());
+        let damage = || rot_file(&root.join(&list), first.len() - 5, b'X');
+        damage();
+        // A long one is broken off, and made again afterwards.
+        let read = async || {
+            let answer = request(&datastore, Method::GET, &url).send().await.unwrap();
+            assert_eq!(answer.status(), 200);
+            answer.text().await.ok()
+        };
+        let mut tries = 0;
+        while read().await.as_ref() != Some(&first) {
+            tries += 1;
+            assert!(attribute.len() > 1 && tries < 1000, "{tries}");
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(std::fs::read_to_string(root.join(&list)).unwrap(), first);
+        damage();
+        let storage = format!("file://{}", root.display());
+        let words = ["verify", "--accept", &list, "--storage", &storage];
+        assert_eq!(program(&words).output().unwrap().status.code(), Some(64));
     }
 }
 

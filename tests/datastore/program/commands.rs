@@ -330,6 +330,7 @@ async fn invalid_keys_and_internal_files_are_usage_errors() {
     stored(&datastore, &plan(0), "12345").await;
     let index = files(&datastore.root()).into_iter().find(|file| file.starts_with(".plancha/runs"));
     let index = index.unwrap().display().to_string();
+    let status = ".plancha/documents/a/b/status.json";
     for (words, reason) in [
         (&["cat", "../x"][..], "invalid key `../x`"),
         (&["cat", ""], "invalid key ``"),
@@ -337,6 +338,7 @@ async fn invalid_keys_and_internal_files_are_usage_errors() {
         (&["verify", "layers/../x"], "invalid key `layers/../x`"),
         (&["verify", "--accept", "../x"], "invalid key `../x`"),
         (&["verify", "--accept", &index], "is one of the datastore's own files"),
+        (&["verify", "--accept", status], "of which only records of applies are accepted"),
     ] {
         let (code, _, reported) = run(&datastore.root(), words);
         assert_eq!(code, 64, "{words:?}: {reported}");

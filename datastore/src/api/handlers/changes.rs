@@ -7,6 +7,7 @@ use axum::http::HeaderValue;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use datastore_api::{Attempt, File, PlanFormat, RunKey};
+use futures::TryStreamExt as _;
 use serde_json::json;
 
 use crate::api::error::{ApiError, Cause};
@@ -48,8 +49,17 @@ async fn answer(
     let Key::File(run, attempt, _) = plan else { return Err(StoreError::NotFound.into()) };
     let key = store.changes_key(&run, attempt).await?;
     match read.clone().answer(store, &key).await {
-        Err(Cause::Store(StoreError::NotFound)) => {}
-        answered => return answered,
+        // A damaged list is made again.
+        Err(Cause::Store(StoreError::NotFound | StoreError::Corrupt(_))) => {}
+        answered => {
+            let store = store.clone();
+            // The beginning of a long one is sent before the damage is found.
+            let checked = |body: Body| {
+                let broken_off = move |_: &_| store.check_list_later(&key);
+                Body::from_stream(body.into_data_stream().inspect_err(broken_off))
+            };
+            return answered.map(|response| response.map(checked));
+        }
     }
     match store.list_changes(&key, &tenant).await? {
         // It may be the list of a newer plan, or not be stored.

@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
 use crate::changes::{self, UnreadablePlan};
+use crate::store::admin::verify::Verdict;
 use crate::store::error::{StoreError, backend_error};
 use crate::store::handle::Store;
 use crate::store::key::{Key, changes_prefix, parse};
@@ -73,8 +74,8 @@ impl Store {
         let lock = parse(&lock)?;
         let _making = timeout_at(deadline, self.key_lock(&lock)).await.map_err(wait)?;
         match self.stat(key).await {
-            Ok(_) => return Ok(None),
-            Err(StoreError::NotFound) => {}
+            Ok(_) if !self.delete_damaged_list(key).await? => return Ok(None),
+            Ok(_) | Err(StoreError::NotFound) => {}
             Err(error) => return Err(error.into()),
         }
         if let Some(error) = self.unreadable_plans.find(key) {
@@ -98,6 +99,28 @@ impl Store {
             tracing::warn!(%run, %attempt, error, "the list of the changes of a plan cannot be stored");
         }
         Ok(Some(list))
+    }
+
+    /// Deletes a stored list whose bytes are not those that were stored: it can be made again. Returns whether it was one.
+    async fn delete_damaged_list(&self, key: &Key) -> Result<bool, StoreError> {
+        let path = key.object_path()?;
+        let is_damaged = self.verify(path.as_ref()).await? == Verdict::Changed;
+        if is_damaged {
+            tracing::warn!(%path, "the list of the changes of a plan is damaged, and is made again");
+            self.delete(path.as_ref()).await?;
+        }
+        Ok(is_damaged)
+    }
+
+    /// Does so in the background, after a list could not be read to its end.
+    pub(crate) fn check_list_later(&self, key: &Key) {
+        let (store, key) = (self.clone(), key.clone());
+        self.uploads.spawn(async move {
+            if let Err(error) = store.delete_damaged_list(&key).await {
+                let error = chain(&error);
+                tracing::warn!(error, "a list of the changes of a plan cannot be verified");
+            }
+        });
     }
 
     /// Stores a list, and removes those of earlier versions of its plan.
