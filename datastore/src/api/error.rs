@@ -116,8 +116,7 @@ impl ApiError {
             Cause::NoMatch => StatusCode::PRECONDITION_FAILED,
             Cause::Range { .. } => StatusCode::RANGE_NOT_SATISFIABLE,
             Cause::Forbidden(_) => StatusCode::FORBIDDEN,
-            Cause::Draining => StatusCode::SERVICE_UNAVAILABLE,
-            Cause::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Cause::Draining | Cause::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
             Cause::Crowded => StatusCode::SERVICE_UNAVAILABLE,
             Cause::Host(_) | Cause::NoHost => StatusCode::BAD_REQUEST,
             Cause::Coding => StatusCode::NOT_IMPLEMENTED,
@@ -152,6 +151,7 @@ impl ApiError {
             Cause::Store(StoreError::Upload(_)) => StatusCode::BAD_REQUEST,
             Cause::Store(StoreError::Digest { .. }) => StatusCode::BAD_REQUEST,
             Cause::Store(StoreError::Corrupt(_)) => StatusCode::INTERNAL_SERVER_ERROR,
+            Cause::Store(StoreError::Lost(_)) => StatusCode::INTERNAL_SERVER_ERROR,
             Cause::Store(StoreError::NoKey(_)) => StatusCode::INTERNAL_SERVER_ERROR,
             Cause::Store(StoreError::WrongKey(_)) => StatusCode::INTERNAL_SERVER_ERROR,
             Cause::Store(StoreError::Unrecognised(_)) => StatusCode::INTERNAL_SERVER_ERROR,
@@ -272,7 +272,7 @@ impl ApiError {
     /// Adds the error to the record of the request, for the metrics.
     fn record(&self) {
         RequestContext::with_current(|context| {
-            if let Cause::Store(StoreError::Corrupt(_)) = self.cause {
+            if let Cause::Store(StoreError::Corrupt(_) | StoreError::Lost(_)) = self.cause {
                 context.set_broken();
             }
             if let Some(reason) = self.cause.refusal() {

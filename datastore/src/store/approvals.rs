@@ -256,7 +256,7 @@ impl Store {
         match self.small(&key, MAX).await {
             Ok(Some(bytes)) => serde_json::from_slice(&bytes).map(Some).map_err(backend_error),
             Ok(None) => Err(backend_error("an object of an approval is too large")),
-            Err(StoreError::NotFound) => Ok(None),
+            Err(StoreError::NotFound) => self.refuse_lost(&key).await.map(|()| None),
             Err(error) => Err(error),
         }
     }
@@ -267,6 +267,8 @@ impl Store {
         part: ApprovalPart,
         value: &impl Serialize,
     ) -> Result<(), StoreError> {
+        let key = Key::Approval(key.clone(), part);
+        self.refuse_lost(&key).await?;
         let bytes = Bytes::from(serde_json::to_vec(value).map_err(backend_error)?);
         let conditions = PutConditions {
             sha256: Some(Sha256::of(&bytes)),
@@ -274,7 +276,7 @@ impl Store {
             ..PutConditions::default()
         };
         let body = stream::iter([Ok(bytes)]);
-        self.put(&Key::Approval(key.clone(), part), conditions, body).await.map(drop)
+        self.put(&key, conditions, body).await.map(drop)
     }
 
     /// The storage's clock, which all replicas share.

@@ -54,6 +54,12 @@ pub enum StoreError {
     /// The stored bytes do not have the recorded digest.
     #[error("`{0}` no longer has the sha256 it was stored with")]
     Corrupt(Path),
+    /// It is created once, and its file is gone.
+    #[error(
+        "`{0}` is missing: its digest is recorded, and its file is gone; restore it from a backup, or remove its record below \
+         `.plancha/sha256/`"
+    )]
+    Lost(Path),
     /// A directory cannot hold a file and a directory of the same name.
     #[error(
         "it cannot be stored in a directory: its key and that of another object need a file and a directory of the same name"

@@ -279,6 +279,29 @@ async fn gc_removes_old_approvals_and_no_old_digest_becomes_valid_again() {
 }
 
 #[tokio::test]
+async fn an_approval_whose_use_is_lost_approves_nothing() {
+    for lost in ["0/used", "0"] {
+        let datastore = TestDatastore::temporary().await;
+        offered(&datastore, set(), "").await;
+        assert_eq!(claimed(&datastore, set(), set(), "a").await.status, 200);
+        let of_set = format!(".plancha/approvals/team-a/network/{}", set());
+        let path = datastore.root().join(of_set).join(lost);
+        if path.is_dir() {
+            std::fs::remove_dir_all(path).unwrap();
+        } else {
+            std::fs::remove_file(path).unwrap();
+            let refused = claimed(&datastore, set(), set(), "b").await;
+            assert_eq!(refused.status, 500, "{refused:?}");
+            assert!(refused.text().contains("its file is gone"), "{refused:?}");
+        }
+        let rest = format!("approvals?{LAYER}&set={}&run=check-1/0", set());
+        let refused = send(request(&datastore, Method::POST, &rest)).await;
+        assert_eq!(refused.status, 500, "{lost}: {refused:?}");
+        assert_ne!(claimed(&datastore, set(), set(), "b").await.status, 200, "{lost}");
+    }
+}
+
+#[tokio::test]
 async fn the_client_offers_and_claims() {
     let [namespace, layer] = layer();
     let run = "check-1/0".parse::<RunAttempt>().unwrap();

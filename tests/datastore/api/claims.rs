@@ -95,6 +95,26 @@ async fn the_record_of_an_apply_is_never_replaced() {
 }
 
 #[tokio::test]
+async fn the_record_of_an_apply_that_is_lost_is_neither_absent_nor_made_again() {
+    let datastore = TestDatastore::temporary().await;
+    let url = format!("applied?{RUN}&plan={PLAN}");
+    stored(&datastore, &url, "first").await;
+    let record = datastore.root().join(".plancha/applied/team-a/network").join(PLAN);
+    std::fs::remove_file(&record).unwrap();
+    for answer in [get(&datastore, &url).await, put(&datastore, &url, "second").await] {
+        assert_eq!(answer.status, 500, "{answer:?}");
+        let text = answer.text();
+        assert!(
+            text.contains("is missing: its digest is recorded, and its file is gone"),
+            "{text}"
+        );
+    }
+    assert!(!record.exists());
+    std::fs::write(&record, "first").unwrap();
+    assert_eq!(get(&datastore, &url).await.text(), "first", "it is restored");
+}
+
+#[tokio::test]
 async fn errors_are_problem_documents() {
     let run = "namespace=a&layer=b&run=c";
     let requests = [

@@ -11,7 +11,7 @@ use crate::api::route::Route;
 use crate::api::transfer::{ReadRequest, Upload};
 use crate::auth::{Access, Verb};
 use crate::kind::Kind;
-use crate::store::{Key, Store};
+use crate::store::{Key, Store, StoreError};
 
 pub(crate) struct Get(AppliedKey);
 
@@ -22,7 +22,15 @@ pub(crate) async fn get(
     Query(Get(key)): Query<Get>,
     read: ReadRequest,
 ) -> Result<Response, ApiError> {
-    read.answer(&store, &Key::Applied(key)).await.map_err(Route::GetApplied.error())
+    let key = Key::Applied(key);
+    let answered = match read.answer(&store, &key).await {
+        Err(Cause::Store(StoreError::NotFound)) => {
+            let absent = Err(StoreError::NotFound.into());
+            store.refuse_lost(&key).await.map_err(Cause::from).and(absent)
+        }
+        answered => answered,
+    };
+    answered.map_err(Route::GetApplied.error())
 }
 
 pub(crate) async fn put(
@@ -30,7 +38,9 @@ pub(crate) async fn put(
     Query(Put(key)): Query<Put>,
     upload: Upload,
 ) -> Result<Response, ApiError> {
-    upload.once().store(&store, &Key::Applied(key)).await.map_err(Route::PutApplied.error())
+    let key = Key::Applied(key);
+    store.refuse_lost(&key).await.map_err(Route::PutApplied.error())?;
+    upload.once().store(&store, &key).await.map_err(Route::PutApplied.error())
 }
 
 fn key(params: &Params) -> Result<AppliedKey, Cause> {

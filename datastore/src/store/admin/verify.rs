@@ -11,7 +11,7 @@ use crate::store::digest_record::{DigestLookup, bare};
 use crate::store::encryption::StoredFormat;
 use crate::store::error::StoreError;
 use crate::store::handle::Store;
-use crate::store::key::{RECORDS, parse};
+use crate::store::key::{Key, RECORDS, parse};
 use crate::store::object::{Meta, Object};
 
 /// The result of a comparison of an object with its digest.
@@ -131,6 +131,13 @@ impl Store {
             Some(disk) => Ok(disk.is_lost(&path).await?),
             None => Ok(false),
         }
+    }
+
+    /// Fails if an object that is created once was stored in a directory and its file is gone: it must not look as if it had never
+    /// been there.
+    pub(crate) async fn refuse_lost(&self, key: &Key) -> Result<(), StoreError> {
+        let path = key.object_path()?;
+        if self.is_lost(path.as_ref()).await? { Err(StoreError::Lost(path)) } else { Ok(()) }
     }
 
     /// Records the digest of the current bytes at `key`, whatever was recorded before.
