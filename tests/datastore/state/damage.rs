@@ -111,6 +111,49 @@ async fn a_document_with_another_digest_than_the_control_object_has_is_not_serve
 }
 
 #[tokio::test]
+async fn a_changed_description_of_a_version_is_not_served_and_verify_names_it() {
+    let datastore = TestDatastore::temporary().await;
+    for serial in [1, 2] {
+        assert_eq!(post(&datastore, STATE, &document("l", serial, "a")).await, 200);
+    }
+    let listed = versions(&datastore, "").await;
+    let id = listed["versions"][1]["version"].as_str().unwrap();
+    let key = format!(".plancha/states/team-a/network/workspaces/default/versions/{id}");
+    let path = datastore.root().join(&key);
+    let stored = std::fs::read_to_string(&path).unwrap();
+    let storage = format!("file://{}", datastore.root().display());
+    let verify = || ended(&mut program(&["verify", "--storage", &storage]), "");
+    assert_eq!(verify().code, 0, "{:?}", verify());
+    let sha256 = listed["versions"][1]["sha256"].as_str().unwrap();
+    let other = Sha256::of(b"another").to_string();
+    for changed in [
+        stored.replacen("\"serial\":1", "\"serial\":7", 1),
+        stored.replacen(sha256, &other, 1),
+        stored.replacen("description_sha256\":\"", "description_sha256\":\"0", 1),
+    ] {
+        assert_ne!(changed, stored);
+        std::fs::write(&path, changed).unwrap();
+        for rest in ["states?namespace=team-a&layer=network", &format!("{STATE}?version={id}")] {
+            let refused = of(&datastore, "GET", rest, "").await;
+            let expected = format!("the description `{key}` is damaged");
+            assert!(refused.status == 500 && refused.text().contains(&expected), "{refused:?}");
+        }
+        let verified = verify();
+        assert!(verified.code == 9 && verified.out.contains(&format!("changed {key}\n")));
+        let swept = ended(&mut program(&["gc", "--keep-runs", "1", "--storage", &storage]), "");
+        let kept = "kept the states of team-a/network: the description ";
+        assert!(swept.code == 0 && swept.out.contains(kept), "{swept:?}");
+    }
+    // That of an earlier release has no digest.
+    let mut earlier = serde_json::from_str::<serde_json::Value>(&stored).unwrap();
+    assert!(earlier.as_object_mut().unwrap().remove("description_sha256").is_some());
+    std::fs::write(&path, earlier.to_string()).unwrap();
+    assert_eq!(versions(&datastore, "").await, listed);
+    assert_eq!(of(&datastore, "GET", &format!("{STATE}?version={id}"), "").await.status, 200);
+    assert_eq!(verify().code, 0);
+}
+
+#[tokio::test]
 async fn a_document_without_a_recorded_digest_is_compared_with_that_of_the_control_object() {
     // Beyond 256 KiB an answer has begun before its end is read.
     for content in ["a".to_owned(), "a".repeat(300 << 10)] {

@@ -265,6 +265,12 @@ fn backdate(root: &Path, days: u64) {
                 }
                 text = control.to_string();
             }
+            if let Ok(Value::Object(mut described)) = serde_json::from_str(&text)
+                && described.remove("description_sha256").is_some()
+            {
+                // As an earlier release has written it.
+                text = Value::from(described).to_string();
+            }
             if is_control {
                 text = format!("{}\n{text}", Sha256::of(text.as_bytes()));
             }

@@ -66,15 +66,19 @@ impl Context<'_> {
                     hashes: HashMap::new(),
                     documents: HashSet::new(),
                 };
-                layer.listed().await?.sweep(&mut swept).await?;
+                let layer = layer.listed().await?;
+                match layer.sweep(&mut swept).await {
+                    // The version whose description is damaged may be one that is kept.
+                    Err(CommandError::State(error @ StateError::Damaged(_))) => {
+                        swept.line(&kept_states(&layer.key, &error));
+                    }
+                    result => result?,
+                }
             }
             Err(StateError::Store(error)) => {
                 return Err(CommandError::Storage("read the control object of a layer", error));
             }
-            Err(error) => {
-                let LayerKey { namespace, layer } = &key;
-                swept.line(&format!("kept the states of {namespace}/{layer}: {error}"));
-            }
+            Err(error) => swept.line(&kept_states(&key, &error)),
         }
         Ok(swept)
     }
@@ -391,6 +395,10 @@ fn why(expired: &Expired) -> String {
 }
 
 /// An error of the storage, or of what it has about a state.
+fn kept_states(LayerKey { namespace, layer }: &LayerKey, error: &StateError) -> String {
+    format!("kept the states of {namespace}/{layer}: {error}")
+}
+
 fn state_error(action: &'static str, error: StateError) -> CommandError {
     match error {
         StateError::Store(error) => CommandError::Storage(action, error),

@@ -14,7 +14,8 @@ use crate::store::key::{Key, parse};
 use crate::store::state::LayerKey;
 use crate::store::state::error::StateError;
 use crate::store::state::lease::shown;
-use crate::store::state::paths::{DOCUMENTS, STATES, hash_path};
+use crate::store::state::paths::{DOCUMENTS, STATES, StateObject, hash_path};
+use crate::store::state::versions::PARALLEL_READS;
 
 /// All states of a layer.
 #[derive(Clone, Debug, Default)]
@@ -109,8 +110,8 @@ impl Store {
         .await
     }
 
-    /// What is wrong with the states of a layer: a control object that is missing or damaged, or a state whose document is
-    /// missing, or is another one.
+    /// What is wrong with the states of a layer: a control object that is missing or damaged, a state whose document is missing,
+    /// or is another one, or a damaged description of a version.
     pub async fn state_faults(&self, layer: &LayerKey) -> Result<Vec<StateFault>, StateError> {
         let control_path = format!("{}/control", layer.prefix());
         let is_missing = match self.objects.head(&parse(&control_path)?).await {
@@ -123,7 +124,7 @@ impl Store {
             }
             control => control?,
         };
-        let mut faults = Vec::new();
+        let mut faults = self.damaged_descriptions(layer).await?;
         for (workspace, state) in control.states {
             let (Some(version), Ok(workspace)) = (state.version, workspace.parse::<Name>()) else {
                 continue;
@@ -139,5 +140,27 @@ impl Store {
             }
         }
         Ok(faults)
+    }
+
+    async fn damaged_descriptions(&self, layer: &LayerKey) -> Result<Vec<StateFault>, StateError> {
+        let objects = self.list(&format!("{}/workspaces/", layer.prefix()))?;
+        let checks = objects.map_err(StateError::from).map_ok(async |object| {
+            let Some(StateObject::Description(workspace, kind, id)) = StateObject::of(&object.key)
+            else {
+                return Ok(None);
+            };
+            let Ok(workspace) = workspace.parse::<Name>() else { return Ok(None) };
+            let LayerKey { namespace, layer } = layer.clone();
+            let key = StateKey { namespace, layer, workspace };
+            match self.described_version(&key, kind, &id).await {
+                Ok(_) => Ok(None),
+                Err(StateError::Damaged(_)) => {
+                    Ok(Some(StateFault { path: object.key, is_missing: false }))
+                }
+                Err(error) => Err(error),
+            }
+        });
+        let faults = checks.try_buffered(PARALLEL_READS);
+        faults.try_filter_map(async |fault| Ok(fault)).try_collect().await
     }
 }

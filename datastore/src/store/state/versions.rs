@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use datastore_api::state::{StateKind, StateVersion, States};
-use datastore_api::{StateKey, VersionId, chain};
+use datastore_api::{Sha256, StateKey, VersionId, chain};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use object_store::{Error, ObjectStoreExt as _};
 
@@ -19,7 +19,9 @@ use crate::store::state::error::StateError;
 use crate::store::state::paths::{description_path, directory};
 
 /// Descriptions that are read at once.
-const PARALLEL_READS: usize = 16;
+pub(super) const PARALLEL_READS: usize = 16;
+/// The last member of a description, before its value.
+const DIGEST: &str = ",\"description_sha256\":\"";
 
 impl Store {
     /// A page of a state's versions, newest first, and its head. `after` is the last version of the previous page.
@@ -106,8 +108,8 @@ impl Store {
         let Some(bytes) = read.map_err(backend_error)?.map_err(backend_error)? else {
             return Ok(None);
         };
-        let damaged = |_| StateError::Damaged(format!("the description `{path}` is damaged"));
-        serde_json::from_slice(&bytes).map(Some).map_err(damaged)
+        let damaged = || StateError::Damaged(format!("the description `{path}` is damaged"));
+        decode(&bytes).map(Some).ok_or_else(damaged)
     }
 
     /// The description of a version of any kind that can be read: the present one, an earlier one, a snapshot, or one that
@@ -139,9 +141,8 @@ impl Store {
         version: &StateVersion,
     ) -> Result<(), StateError> {
         let path = parse(&description_path(key, version.kind, &version.version))?;
-        let json =
-            serde_json::to_vec(version).map_err(|error| StateError::Damaged(error.to_string()))?;
-        let put = self.put_internal(&path, Bytes::from(json));
+        let stored = encode(version).map_err(|error| StateError::Damaged(error.to_string()))?;
+        let put = self.put_internal(&path, stored);
         let put = in_time(put_timeout(0), "describe a version", put).await;
         Ok(put.map_err(backend_error)??)
     }
@@ -153,4 +154,22 @@ impl Store {
             tracing::warn!(error, state = %key, version = %version.version, "a version of a state is not listed");
         }
     }
+}
+
+/// A description as it is stored. Its last member is the digest of the others, so no changed bit of them reads as another version.
+/// Releases that write none ignore it.
+fn encode(version: &StateVersion) -> serde_json::Result<Bytes> {
+    let json = serde_json::to_string(version)?;
+    let members = json.strip_suffix('}').unwrap_or(&json);
+    Ok(format!("{members}{DIGEST}{}\"}}", Sha256::of(json.as_bytes())).into())
+}
+
+/// The content of a stored description; `None` if it is damaged. That of an earlier release has no digest.
+fn decode(stored: &[u8]) -> Option<StateVersion> {
+    let Some((members, digest)) = str::from_utf8(stored).ok()?.rsplit_once(DIGEST) else {
+        return serde_json::from_slice(stored).ok();
+    };
+    let json = format!("{members}}}");
+    let digest = digest.strip_suffix("\"}")?.parse::<Sha256>().ok()?;
+    if digest == Sha256::of(json.as_bytes()) { serde_json::from_str(&json).ok() } else { None }
 }
