@@ -247,12 +247,12 @@ impl Run<'_> {
         self.check_lost_state(prepared).await?;
         self.check_state_size(prepared).await?;
         Box::pin(self.undo_killed_imports(prepared)).await?;
+        let name = prepared.terragrunt.as_ref().unwrap_or(&prepared.installed).tool.to_string();
+        // Another apply of this layer may have left a state since the code was checked out. It has what the ledger would miss.
+        self.check_pushed(prepared, &name).await?;
         Box::pin(self.check_earlier_creates(prepared, ledgers?)).await?;
         let is_planned = self.report.plan.is_some();
         let before = fs::metadata(self.log.path())?.len();
-        let name = prepared.terragrunt.as_ref().unwrap_or(&prepared.installed).tool.to_string();
-        // Another apply of this layer may have left a state since the code was checked out.
-        self.check_pushed(prepared, &name).await?;
         let (downloads, runs_in) = self.downloads(prepared).await?;
         let record = self.push_record(name.clone(), &prepared.workspace).run_in(runs_in.as_deref());
         let places = Places::new(&prepared.workspace, &downloads);

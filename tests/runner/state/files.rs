@@ -3,12 +3,13 @@
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::time::Duration;
 
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use serde_json::Value;
-use support::{Ended, Sandbox, eventually};
+use support::{Ended, Sandbox, TestDatastore, eventually};
 
 use crate::{RUNNER, json};
 
@@ -29,6 +30,9 @@ const WAITING: &str = "resource \"terraform_data\" \"b\" {
   }
 }
 ";
+
+/// How long the lease of a killed run is valid.
+const LEASE: Duration = Duration::from_secs(1);
 
 const APPLY: [&str; 8] =
     ["apply", "--no-plan", "--name", "x", "--state-in", "../state", "--state-out", "../state"];
@@ -190,6 +194,32 @@ fn state_of_a_killed_apply_is_found() {
     ok(&ended);
     assert!(ended.stdout.contains("1 added, 0 changed, 0 destroyed"), "{}", ended.stdout);
     assert!(!kept.exists(), "the state has it");
+}
+
+/// The state has what the ledger would miss, so the advice is to use it, and not to import or delete anything.
+#[tokio::test(flavor = "multi_thread")]
+async fn state_of_a_killed_apply_of_a_stored_plan_is_named_before_what_it_has_created() {
+    let datastore = TestDatastore::hasty(LEASE).await;
+    let sandbox = module(&format!("{ONE}{WAITING}"));
+    let state = ["--name", "x", "--state-in", "../state", "--state-out", "../state"];
+    ok(&sandbox.run_with(
+        &datastore.url,
+        &["plan", "--run", "p", "--name", "x", "--state-in", "../state"],
+    ));
+    let apply = [&["apply", "--run", "a"], &state[..]].concat();
+    let runner = sandbox.start(Some(&datastore.url), &apply);
+    eventually("the second object is created", || sandbox.work().join("waits").exists());
+    runner.kill_all();
+    runner.wait();
+    sandbox.write("go", "");
+    let mut refused = None;
+    eventually("no other run has the lease", || {
+        let tried = refused.insert(sandbox.run_with(&datastore.url, &apply));
+        !tried.stderr.contains("the lease of the layer default/x is not granted")
+    });
+    let refused = refused.unwrap();
+    assert_eq!(refused.code, 8, "{}", refused.stderr);
+    assert!(refused.stderr.contains("`cp "), "{}", refused.stderr);
 }
 
 /// Before the tool has written anything there is nothing to be found.
