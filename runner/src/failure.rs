@@ -54,8 +54,6 @@ const NONE_FREE: &str = "use another --run";
 const ALL_CLAIMED: &str =
     "check that a datastore answers, and no proxy in its place; then use another --run";
 /// What to do about an order that was applied under the same name, or that cannot be compared.
-const APPLIED_ELSEWHERE: &str =
-    "use another --run or --name for this place, or apply it under this name with --again";
 const SAME_PLAN: &str =
     "plan again, which makes another plan; give other code a name of its own with --name";
 const PRINTS_ONLY: &str = "nothing was planned or applied; remove the option from the variable";
@@ -289,9 +287,9 @@ impl From<&RunError> for Failure {
             RunError::LeftImport { is_working, .. } => Self::of_left_import(error, *is_working),
             RunError::Unreadable(cause) => cause.into(),
             RunError::Rules(cause) => cause.into(),
-            RunError::AppliedElsewhere { .. } => Self::of_order(error, APPLIED_ELSEWHERE),
-            RunError::SamePlan { .. } => Self::of_order(error, SAME_PLAN),
-            RunError::OtherOrder { next, .. } => Self::of_order(error, next),
+            RunError::AppliedElsewhere { .. }
+            | RunError::SamePlan { .. }
+            | RunError::OtherOrder { .. } => Self::of_other_order(error),
             RunError::EarlierCreates { next, lock, .. } => Self::of_earlier(error, next, lock),
             RunError::PrintsOnly { .. } => Self::of_config(error, PRINTS_ONLY),
             RunError::SeveralUnits(_) => Self::of_config(error, SEVERAL_UNITS),
@@ -399,6 +397,16 @@ impl Failure {
     /// An order that may be another one than the order that was applied.
     fn of_order(error: &RunError, next: &str) -> Self {
         Self::new(Kind::Integrity, error).with_hint(&format!("nothing was applied; {next}"))
+    }
+
+    /// Another order than the one that was applied.
+    fn of_other_order(error: &RunError) -> Self {
+        match error {
+            RunError::AppliedElsewhere { next, .. } | RunError::OtherOrder { next, .. } => {
+                Self::of_order(error, next)
+            }
+            _ => Self::of_order(error, SAME_PLAN),
+        }
     }
 }
 

@@ -233,7 +233,8 @@ impl Run<'_> {
             return Ok(());
         }
         let Some((theirs, ours)) = record.other_place(&self.report) else { return Ok(()) };
-        Err(RunError::AppliedElsewhere { run: record.run.clone(), theirs, ours })
+        let (order, next) = self.applied_elsewhere(record);
+        Err(RunError::AppliedElsewhere { order, theirs, ours, next })
     }
 
     /// Runs the tool's apply, and everything that follows it.

@@ -176,8 +176,8 @@ pub(crate) enum RunError {
     },
     #[error(transparent)]
     Unreadable(#[from] UnreadableError),
-    #[error("run {run} was applied elsewhere: in {theirs}; this run is for {ours}")]
-    AppliedElsewhere { run: String, theirs: String, ours: String },
+    #[error("{order} was applied elsewhere: in {theirs}; this run is for {ours}")]
+    AppliedElsewhere { order: String, theirs: String, ours: String, next: String },
     #[error("{order} was applied with {difference}")]
     OtherOrder { order: String, difference: String, next: String },
     #[error(

@@ -447,3 +447,23 @@ async fn run_that_another_place_has_applied_is_refused() {
         assert_eq!(applies(&sandbox), done + 2);
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn key_that_another_place_has_applied_is_named_in_the_advice() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).fake_terraform("");
+    let apply = |dir: &str, key: &str| {
+        sandbox.write(&format!("{dir}/main.tf"), "");
+        let args = ["apply", dir, "--no-plan", "--name", "x", "--order-key", key];
+        sandbox.run_with(&datastore.url, &args)
+    };
+    assert_eq!(apply("dev/vpc", "k").code, 0);
+    let refused = apply("prod/vpc", "k");
+    assert_eq!((refused.code, applies(&sandbox)), (9, 1), "{}", refused.stderr);
+    let advice =
+        "use another --order-key or --name for this place, or apply it under this key with --again";
+    for words in ["the order `k` (run ", advice] {
+        assert!(refused.stderr.contains(words), "{words}: {}", refused.stderr);
+    }
+    assert_eq!(apply("prod/vpc", "other").code, 0);
+}

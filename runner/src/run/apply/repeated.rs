@@ -209,10 +209,7 @@ impl Run<'_> {
 
     fn other_order(&self, record: &AppliedRecord, difference: String) -> RunError {
         let is_run = record.run == self.job.run.run.as_ref();
-        let order = match &self.job.order_key {
-            Some(key) if !is_run => format!("the order `{key}` (run {})", record.run),
-            _ => format!("run {}", record.run),
-        };
+        let order = self.shown_order(record);
         let other = match &self.job.order_key {
             Some(_) if is_run => "--run and --order-key",
             Some(_) => "--order-key",
@@ -232,6 +229,30 @@ impl Run<'_> {
         };
         let next = format!("use another {other} for a new order, or {old}");
         RunError::OtherOrder { order, difference, next }
+    }
+
+    /// The order of another place, and what to do about it.
+    pub(super) fn applied_elsewhere(&self, record: &AppliedRecord) -> (String, String) {
+        let is_run = record.run == self.job.run.run.as_ref();
+        let (other, same) = match &self.job.order_key {
+            Some(_) if is_run => ("--run and --order-key, or another --name,", "name"),
+            Some(_) => ("--order-key or --name", "key"),
+            None => ("--run or --name", "name"),
+        };
+        let next = format!(
+            "use another {other} for this place, or apply it under this {same} with --again"
+        );
+        (self.shown_order(record), next)
+    }
+
+    /// The order that was applied: by its key, if it was found by that.
+    fn shown_order(&self, record: &AppliedRecord) -> String {
+        match &self.job.order_key {
+            Some(key) if record.run != self.job.run.run.as_ref() => {
+                format!("the order `{key}` (run {})", record.run)
+            }
+            _ => format!("run {}", record.run),
+        }
     }
 
     fn tool_inputs(&self) -> ToolInputs<'_> {
