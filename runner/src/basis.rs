@@ -32,6 +32,7 @@ use crate::order::job::{Apply, Job};
 use crate::order::layer::LayerHandle;
 use crate::report::{PlanRecord, PlanReport, ToolRecord};
 use crate::source::checkout::Source;
+use crate::source::git::is_commit;
 use crate::source::scratch::Held;
 use crate::source::snapshot::{SnapshotError, listed};
 use crate::tool::cli_args::{self, Inputs};
@@ -42,6 +43,8 @@ pub(crate) type VersionRequest = Option<(String, &'static str)>;
 
 const COMMIT: &str = "commit";
 const OUTSIDE_FILE: &str = "file outside of the source";
+/// What a plan of another branch or tag was made for.
+pub(crate) const REVISION: &str = "revision";
 
 /// The source of a version that is read from the plan's record.
 const RECORDED: &str = "the plan's run.json";
@@ -322,9 +325,7 @@ impl Basis {
     /// A commit of `--revision`, also an abbreviated one, must be the plan's. A branch may have moved on.
     fn check_named_revision(&self, job: &Job) -> Result<(), BasisError> {
         let (Source::Git(git), Some(theirs)) = (&job.source, self.commit()) else { return Ok(()) };
-        let is_commit =
-            |text: &&str| text.len() >= 7 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        match git.revision().filter(is_commit) {
+        match git.revision().filter(|revision| is_commit(revision)) {
             Some(ours) if !theirs.starts_with(&ours.to_ascii_lowercase()) => {
                 self.changed(COMMIT, theirs, &format!("--revision {ours}"))
             }
@@ -469,16 +470,7 @@ impl Basis {
         // The commit is that of `--revision`, which is compared in any case.
         let is_in_snapshot = has_snapshot && !matches!(what, COMMIT | OUTSIDE_FILE);
         let plan = self.plan.clone();
-        let error = BasisError::Changed { plan, what, theirs, ours, is_in_snapshot };
-        match self.chosen {
-            Chosen::Strictly | Chosen::ByLayer => Err(error),
-            Chosen::ByName | Chosen::ByFile | Chosen::ByController => {
-                tracing::warn!("{error}");
-                // Only the first one is kept.
-                let _known = self.warned.set(error.to_string());
-                Ok(())
-            }
-        }
+        self.unless_named(BasisError::Changed { plan, what, theirs, ours, is_in_snapshot })
     }
 
     /// How the code that is used here differs from the plan's, if that was only a warning.

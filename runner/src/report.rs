@@ -87,6 +87,9 @@ pub(crate) struct Report {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) terragrunt: Option<ToolReport>,
     pub(crate) revision: Option<String>,
+    /// The branch or tag that the order of a plan named; a commit if it named that.
+    #[serde(rename = "ref", default, skip_serializing_if = "Option::is_none")]
+    pub(crate) named_revision: Option<String>,
     pub(crate) plan: Option<PlanReport>,
     /// The digest of `.terraform.lock.hcl`, after init.
     pub(crate) lock_file_sha256: Option<Sha256>,
@@ -281,6 +284,7 @@ impl Report {
             tool: None,
             terragrunt: None,
             revision: None,
+            named_revision: None,
             plan: None,
             lock_file_sha256: None,
             providers: None,

@@ -70,6 +70,9 @@ pub(crate) struct Binding {
     pub(crate) times: PlanTimes,
     pub(crate) backend: Option<Backend>,
     pub(crate) revision: Option<String>,
+    /// The branch, tag or commit that the order named.
+    #[serde(rename = "ref", default, skip_serializing_if = "Option::is_none")]
+    named_revision: Option<String>,
     pub(crate) configuration_sha256: Option<Sha256>,
     /// The digest of the code that was unpacked, or copied from a directory that is dirty or without git, before init.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -249,6 +252,7 @@ impl Binding {
             times: PlanTimes { started: Some(report.started), planned: report.planned },
             backend: report.backend.clone(),
             revision: report.revision.clone(),
+            named_revision: report.named_revision.clone(),
             configuration_sha256: report.configuration_sha256,
             source_sha256: report.source_sha256,
             code_sha256: report.code_sha256,
@@ -352,6 +356,7 @@ impl Binding {
             action: if self.destroy { DESTROY } else { PLAN }.to_owned(),
             plan: Some(plan),
             revision: self.revision.clone(),
+            named_revision: self.named_revision.clone(),
             tool: Some(of(&self.tool)),
             terragrunt: self.terragrunt.as_ref().map(of),
             place: self.place.clone(),

@@ -7,9 +7,12 @@ use datastore_api::Sha256;
 
 use crate::basis::named_files::{LeftOut, NamedFiles};
 use crate::basis::outside_files::{Outside, OutsideFiles};
-use crate::basis::{Basis, BasisError, COMMIT, Chosen, OUTSIDE_FILE, commit, configuration};
+use crate::basis::{
+    Basis, BasisError, COMMIT, Chosen, OUTSIDE_FILE, REVISION, commit, configuration,
+};
 use crate::report::AbsolutePaths;
 use crate::source::checkout::Workspace;
+use crate::source::git::OrderedRevision;
 use crate::source::modules::has_configuration;
 use crate::source::references;
 use crate::source::references::installed::Called;
@@ -62,6 +65,31 @@ impl Basis {
         match place.filter(|place| place.repository.is_none()) {
             Some(_) => self.check_made_in(ours),
             None => Ok(()),
+        }
+    }
+
+    /// Compares the branch or tag of the plan with the ordered one.
+    pub(crate) async fn check_ordered_revision(
+        &self,
+        ordered: &OrderedRevision<'_>,
+    ) -> Result<(), BasisError> {
+        let theirs = self.record.as_ref().and_then(|record| record.named_revision.as_deref());
+        if ordered.may_be(theirs, self.commit()).await {
+            return Ok(());
+        }
+        self.unless_named(self.elsewhere(REVISION, &theirs.unwrap_or_default(), &ordered.name()))
+    }
+
+    /// The error, except if the plan was named: then the user has chosen an older plan.
+    pub(super) fn unless_named(&self, error: BasisError) -> Result<(), BasisError> {
+        match self.chosen {
+            Chosen::Strictly | Chosen::ByLayer => Err(error),
+            Chosen::ByName | Chosen::ByFile | Chosen::ByController => {
+                tracing::warn!("{error}");
+                // Only the first one is kept.
+                let _known = self.warned.set(error.to_string());
+                Ok(())
+            }
         }
     }
 

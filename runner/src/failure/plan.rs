@@ -1,8 +1,8 @@
 //! Errors of stored plans, of the comparison with what a plan was made of, and of `runner upload`.
 
-use crate::basis::BasisError;
 use crate::basis::backend::DATASTORE;
 use crate::basis::binding::BindingError;
+use crate::basis::{BasisError, REVISION};
 use crate::failure::{Failure, Kind, disk_hint};
 use crate::run::artifacts::Defect;
 use crate::run::stored_plan::StoredPlanError;
@@ -187,6 +187,8 @@ fn of_elsewhere(what: &str, theirs: &str) -> &'static str {
     if what == "backend" && theirs.starts_with(DATASTORE) {
         "nothing was applied; the state is in the datastore: apply with --state datastore (PLANCHA_STATE), or plan again \
          without it"
+    } else if what == REVISION {
+        "nothing was applied; plan the ordered revision, or name the plan and leave out --strict: --plan RUN/ATTEMPT"
     } else {
         "nothing was applied; plan here, or apply where the plan was made"
     }

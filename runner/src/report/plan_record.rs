@@ -32,6 +32,8 @@ pub(crate) struct PlanRecord {
     pub(crate) state: Option<StateReport>,
     #[serde(default)]
     pub(crate) revision: Option<String>,
+    #[serde(rename = "ref", default)]
+    pub(crate) named_revision: Option<String>,
     #[serde(default)]
     pub(crate) tool: Option<ToolRecord>,
     #[serde(default)]
@@ -110,6 +112,12 @@ impl PlanRecord {
         let path_in_source = here.path_in_source.clone();
         place.agrees_with(here)
             || is_same && PlanPlace { path_in_source, ..place.clone() }.agrees_with(here)
+    }
+
+    /// The commit of the code.
+    pub(crate) fn commit(&self) -> Option<&str> {
+        let revision = self.revision.as_deref()?;
+        Some(revision.strip_suffix("-dirty").unwrap_or(revision))
     }
 
     /// Whether the plan destroys everything.

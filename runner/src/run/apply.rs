@@ -80,7 +80,7 @@ impl Run<'_> {
     ) -> Result<(), RunError> {
         let of_order = self.ordered_record().await?;
         if let Some(record) = self.earlier_apply(from, &mut records, of_order.as_ref()) {
-            self.check_repeated(&record).await?;
+            Box::pin(self.check_repeated(&record)).await?;
             return Box::pin(self.record_earlier_apply(from, record)).await;
         }
         let choice = self.choose(from).await?;
@@ -163,7 +163,8 @@ impl Run<'_> {
     /// Chooses the plan to apply, and compares everything that is known before the checkout.
     async fn choose(&mut self, from: &Apply) -> Result<Option<Choice>, RunError> {
         let rendering = self.scratch.join(renderings::PARTIAL);
-        let choice = stored_plan::choose(self.job, from, self.artifacts.as_ref(), &rendering);
+        let (job, artifacts) = (self.job, self.artifacts.as_ref());
+        let choice = stored_plan::choose(job, from, artifacts, self.environment, &rendering);
         let choice = self.signals.or(choice).await.map_err(RunError::Stopped)??;
         self.binding = choice.as_ref().and_then(|choice| choice.binding.clone());
         self.log_plan(choice.as_ref().and_then(|choice| choice.stored.as_ref()))?;

@@ -31,6 +31,7 @@ use crate::run::prepare::describe::Before;
 use crate::run::snapshot::{Packed, SnapshotSource};
 use crate::run::{PLAN_FILE, Run, open_artifacts};
 use crate::source::checkout::source_id::SourceId;
+use crate::source::git::named_revision;
 use crate::source::regular::unless_missing;
 use crate::source::snapshot::SnapshotError;
 use crate::tool::diagnostics::Below;
@@ -56,6 +57,10 @@ impl Run<'_> {
         self.set_artifacts(artifacts.map_err(RunError::Stopped)??);
         self.check_arguments()?;
         let code = code?;
+        if !self.job.pod {
+            let branch = code.workspace.branch.as_ref();
+            self.report.named_revision = named_revision(&self.job.source, branch);
+        }
         let source = self.snapshot_source(&code.workspace).await?;
         self.record_code(&code.workspace);
         let mut named = self.list_before(&code.workspace).await;

@@ -14,7 +14,7 @@ use crate::basis::Basis;
 use crate::basis::binding::{Binding, BindingError, RENDERINGS, Workspace};
 use crate::basis::place::PlanPlace;
 use crate::basis::plan_file;
-use crate::cli::{PlanName, SnapshotMode};
+use crate::cli::{Environment, PlanName, SnapshotMode};
 use crate::order::job::{Apply, Job};
 use crate::order::layer::LayerHandle;
 use crate::process::private_file;
@@ -22,6 +22,7 @@ use crate::report::{PlanRecord, PlanReport};
 use crate::run::artifacts::{Artifacts, Defect, NewestPlan, StoredPlan, Wanted};
 pub(crate) use crate::run::stored_plan::error::StoredPlanError;
 use crate::source::checkout::Source;
+use crate::source::git::OrderedRevision;
 use crate::source::modules::has_configuration;
 
 /// Chooses the plan to apply, and compares everything that is known before the checkout. `None`: the tool plans and
@@ -30,9 +31,12 @@ pub(crate) async fn choose(
     job: &Job,
     from: &Apply,
     artifacts: Option<&Artifacts>,
+    environment: &Environment,
     rendering: &Path,
 ) -> Result<Option<Choice>, StoredPlanError> {
     let here = place(job, from);
+    let ordered = OrderedRevision::of(&job.source, environment).filter(|_| !job.pod);
+    let ordered = ordered.as_ref();
     let mut stored = match (from, artifacts) {
         (Apply::Unplanned(_), _) if job.verify_key.is_some() => {
             return Err(BindingError::Unplanned.into());
@@ -47,7 +51,7 @@ pub(crate) async fn choose(
             }
             Some(plan)
         }
-        (Apply::Newest, Some(artifacts)) => Some(newest(job, &here, artifacts).await?),
+        (Apply::Newest, Some(artifacts)) => Some(newest(job, &here, ordered, artifacts).await?),
         // A job without a datastore never names a stored plan.
         (Apply::Run(_) | Apply::Newest, None) => return Err(missing(job, from)),
     };
@@ -67,6 +71,9 @@ pub(crate) async fn choose(
     let (name, record) = record_of(from, stored.as_ref())?;
     check_kind(job, &name, record.as_ref())?;
     let basis = Basis::new(job, from, &here, name, record)?;
+    if let Some(ordered) = ordered {
+        basis.check_ordered_revision(ordered).await?;
+    }
     Ok(Some(Choice { stored, basis, binding }))
 }
 
@@ -109,12 +116,13 @@ fn check_kind(job: &Job, plan: &str, record: Option<&PlanRecord>) -> Result<(), 
 async fn newest(
     job: &Job,
     here: &PlanPlace,
+    revision: Option<&OrderedRevision<'_>>,
     artifacts: &Artifacts,
 ) -> Result<StoredPlan, StoredPlanError> {
     let source = job.source.directory();
     let key = job.verify_key.as_ref();
     let approved = job.action.approved();
-    let wanted = Wanted { place: here, source: source.as_deref(), key, approved };
+    let wanted = Wanted { place: here, revision, source: source.as_deref(), key, approved };
     match artifacts.newest_plan(wanted).await? {
         NewestPlan::Found(plan) => Ok(*plan),
         NewestPlan::Untrusted(error) => Err(error.into()),
@@ -127,7 +135,11 @@ async fn newest(
             Err(StoredPlanError::Defective { plan, defect, older })
         }
         NewestPlan::Elsewhere { plan, place } => {
-            let (layer, ours) = (layer(job), here.to_string());
+            let ours = match revision {
+                Some(revision) => format!("{here}, revision {}", revision.name()),
+                None => here.to_string(),
+            };
+            let layer = layer(job);
             Err(StoredPlanError::NoneHere { layer, plan, theirs: place, ours })
         }
     }

@@ -40,6 +40,8 @@ pub(crate) struct Workspace {
     pub(crate) unknown_changes: Option<String>,
     /// The top of the work tree of the user that it is in, without links, where git was asked.
     pub(crate) top: Option<PathBuf>,
+    /// The branch of that work tree's HEAD, `refs/heads/main`, if it has one.
+    pub(crate) branch: Option<String>,
     /// The runner's directory with the code; `None` if the user's directory is used in place.
     pub(crate) own: Option<PathBuf>,
     /// The digest of the code that was unpacked, or copied from a directory that is dirty or without git.
@@ -91,6 +93,7 @@ impl Workspace {
             revision,
             unknown_changes: None,
             top: None,
+            branch: None,
             own: None,
             sha256: None,
             left_out: Vec::new(),
@@ -223,9 +226,10 @@ async fn place_directory(
     let access = directory(dir)?;
     let revision = context.signals.or(git::revision(dir, ignored)).await;
     let revision = revision.map_err(CheckoutError::Stopped)?;
-    let (revision, found) = revision.map(|of| (of.name, (of.unknown, of.left_out, of.top))).unzip();
-    let (unknown_changes, left_out, top) = found.unwrap_or_default();
-    Ok(match access {
+    let found = revision.map(|of| (of.name, (of.unknown, of.left_out, of.top, of.branch)));
+    let (revision, found) = found.unzip();
+    let (unknown_changes, left_out, top, branch) = found.unwrap_or_default();
+    let workspace = match access {
         Access::Writable if context.in_copy => {
             let (to, lock) = own_directory(work_dir, context)?;
             let not_copied = context.not_in_copies(path);
@@ -252,7 +256,8 @@ async fn place_directory(
             let copy = Workspace::of_own(to, revision, lock);
             Workspace { unknown_changes, sha256, left_out, copied_from, ..copy }
         }
-    })
+    };
+    Ok(Workspace { branch, ..workspace })
 }
 
 /// Fetches a repository, at the commit of the plan to apply if there is one.

@@ -42,7 +42,7 @@ pub(crate) fn commit(work: &Path) -> String {
 }
 
 /// What a fake terraform's init records: an S3 backend whose key is `$KEY`.
-const S3: &str = r#"
+pub(crate) const S3: &str = r#"
 if [ $STEP = init ]; then
   mkdir -p .terraform
   echo '{"backend": {"type": "s3", "config": {"bucket": "b", "key": "'"$KEY"'", "secret_key": "SECRET"}}}' \

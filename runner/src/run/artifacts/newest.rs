@@ -11,6 +11,7 @@ use crate::basis::place::PlanPlace;
 use crate::report::{PlanRecord, PlanTimes};
 use crate::run::artifacts::plans::failed_attempt;
 use crate::run::artifacts::{Artifacts, Defect, StoredPlan};
+use crate::source::git::OrderedRevision;
 
 /// The most requests, all at the same time, by which the newest plan is compared with those of the next runs. Each takes two,
 /// and a third one with a key.
@@ -20,12 +21,24 @@ const COMPARING_REQUESTS: usize = 10;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted<'a> {
     pub(crate) place: &'a PlanPlace,
+    /// The revision that it must be of, of a repository elsewhere.
+    pub(crate) revision: Option<&'a OrderedRevision<'a>>,
     /// The source directory.
     pub(crate) source: Option<&'a Path>,
     /// The key of its signature.
     pub(crate) key: Option<&'a VerifyKey>,
     /// The digest of a plan of `runner destroy` that was approved. Without it, such plans are skipped.
     pub(crate) approved: Option<Sha256>,
+}
+
+impl Wanted<'_> {
+    /// The revision of which a plan was made, and the ordered one, if they differ. An approved plan is known by its digest.
+    async fn other_revision(&self, record: &PlanRecord) -> Option<(String, String)> {
+        let ordered = self.revision.filter(|_| self.approved.is_none())?;
+        let (theirs, commit) = (record.named_revision.as_deref(), record.commit());
+        let is_other = !ordered.may_be(theirs, commit).await;
+        theirs.filter(|_| is_other).map(|theirs| (theirs.to_owned(), ordered.name().to_owned()))
+    }
 }
 
 /// The result of a search for a layer's newest plan.
@@ -66,6 +79,11 @@ enum Examined {
     NotApproved,
     Elsewhere {
         place: String,
+    },
+    /// It was made of another branch or tag.
+    OtherRevision {
+        theirs: String,
+        ours: String,
     },
     Defective(Defect),
     Untrusted(BindingError),
@@ -185,6 +203,15 @@ impl Artifacts {
                     tracing::info!("skipping {plan}: it was made for another place ({place})");
                     other.get_or_insert_with(|| (plan.to_string(), place));
                 }
+                Examined::OtherRevision { theirs, ours } => {
+                    tracing::warn!(
+                        "skipping {plan}: it was made of the revision {theirs}, and this apply is of {ours}; \
+                         --plan {plan} applies it"
+                    );
+                    other.get_or_insert_with(|| {
+                        (plan.to_string(), format!("the revision {theirs}"))
+                    });
+                }
                 examined => {
                     if let Some(later) = later {
                         tracing::warn!("attempt {later} of {run} stored no plan: taking {plan}");
@@ -235,8 +262,13 @@ impl Artifacts {
         if record.as_ref().is_some_and(PlanRecord::is_judged) {
             return Ok(Examined::Judged);
         }
-        if let Some(record) = record.filter(|record| !record.is_of(wanted.place, wanted.source)) {
-            return Ok(Examined::Elsewhere { place: record.shown_place() });
+        if let Some(record) = &record {
+            if !record.is_of(wanted.place, wanted.source) {
+                return Ok(Examined::Elsewhere { place: record.shown_place() });
+            }
+            if let Some((theirs, ours)) = wanted.other_revision(record).await {
+                return Ok(Examined::OtherRevision { theirs, ours });
+            }
         }
         if let Some(defect) = plan.defect.clone() {
             return Ok(Examined::Defective(defect));

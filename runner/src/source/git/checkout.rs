@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use fs_err as fs;
 
+use crate::cli::Environment;
 use crate::process::limits::Limits;
 use crate::process::redact::Redaction;
 use crate::process::{self, Log, Output, Program};
@@ -39,7 +40,7 @@ impl GitSource {
     ) -> Result<String, CheckoutError> {
         let git = Git::new(self, dir, context, "git.log").await?;
         git.init().await?;
-        let wanted = self.revision.as_deref().unwrap_or("HEAD");
+        let wanted = self.named();
         let one = async |depth: &[&str]| {
             let end = ["--no-tags", "--", &self.url, wanted];
             git.run(&[&["fetch", "--quiet"], depth, &end].concat()).await
@@ -78,7 +79,8 @@ impl GitSource {
         Ok(git)
     }
 
-    fn env(&self, context: CheckoutContext<'_>) -> Vec<(String, OsString)> {
+    /// The variables of an unattended git that asks this repository.
+    pub(super) fn env(&self, environment: &Environment) -> Vec<(String, OsString)> {
         let mut env = [
             ("LC_ALL", "C"),
             ("GIT_TERMINAL_PROMPT", "0"),
@@ -91,7 +93,7 @@ impl GitSource {
         ]
         .map(|(name, value)| (name.to_owned(), OsString::from(value)))
         .to_vec();
-        env.extend(self.git_credentials(context.environment));
+        env.extend(self.git_credentials(environment));
         env
     }
 }
@@ -351,7 +353,7 @@ impl Git<'_> {
         args: &[&OsStr],
     ) -> Result<(), CheckoutError> {
         let before = fs::metadata(self.log.path())?.len();
-        let program = program(dir, args, self.source.env(self.context));
+        let program = program(dir, args, self.source.env(self.context.environment));
         let program = Program { lock: Some(Arc::clone(&self.lock)), ..program };
         let output = Output::LogOnly(&self.log);
         let ended =

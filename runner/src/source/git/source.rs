@@ -123,6 +123,11 @@ impl GitSource {
         self.revision.as_deref()
     }
 
+    /// The requested revision, `HEAD` where none is named.
+    pub(crate) fn named(&self) -> &str {
+        self.revision.as_deref().unwrap_or("HEAD")
+    }
+
     /// The same repository at another commit.
     pub(in crate::source) fn at(&self, commit: &str) -> Self {
         Self { revision: Some(commit.to_owned()), ..self.clone() }

@@ -79,6 +79,8 @@ pub(in crate::source) struct Revision {
     pub(in crate::source) left_out: Vec<PathBuf>,
     /// The top of the work tree, without links.
     pub(in crate::source) top: Option<PathBuf>,
+    /// The branch of HEAD, `refs/heads/main`; `None` if HEAD is detached.
+    pub(in crate::source) branch: Option<String>,
 }
 
 /// HEAD of the work tree that holds `dir`, and whether files in it differ: but for what the tool writes there, and for
@@ -87,7 +89,8 @@ pub(in crate::source) async fn revision(dir: &Path, ignored: &[PathBuf]) -> Opti
     if !may_have_git(dir) {
         return None;
     }
-    let names = match question(dir, &["rev-parse", "--show-toplevel", "HEAD"]).await {
+    let args = ["rev-parse", "--show-toplevel", "HEAD", "--symbolic-full-name", "HEAD"];
+    let names = match question(dir, &args).await {
         Ok(names) => String::from_utf8_lossy(&names).into_owned(),
         Err(why) if why.contains("not a git repository") => return None,
         Err(why) => {
@@ -95,24 +98,28 @@ pub(in crate::source) async fn revision(dir: &Path, ignored: &[PathBuf]) -> Opti
             return None;
         }
     };
-    let Some((top, head)) = names.trim_end().rsplit_once('\n') else {
+    let parts = names.trim_end().rsplit_once('\n');
+    let parts = parts.and_then(|(rest, branch)| Some((rest.rsplit_once('\n')?, branch)));
+    let Some(((top, head), branch)) = parts else {
         tracing::warn!("the commit of the code is unknown: git found no work tree");
         return None;
     };
     let top = Path::new(top);
+    let branch = Some(branch).filter(|name| name.starts_with("refs/heads/")).map(str::to_owned);
     match status(top).await {
         Ok((status, left_out)) => {
             let dirty = status.split(|byte| *byte == 0).any(|entry| is_change(entry, top, ignored));
             let name = if dirty { format!("{head}-dirty") } else { head.to_owned() };
             let left_out = left_out.into_iter().map(|path| top.join(path)).collect();
-            Some(Revision { name, unknown: None, left_out, top: fs::canonicalize(top).ok() })
+            let top = fs::canonicalize(top).ok();
+            Some(Revision { name, unknown: None, left_out, top, branch })
         }
         // The commit is known even if the status is not, as in a large work tree on a slow disk.
         Err(why) => {
             tracing::warn!("cannot find out whether the code differs from commit {head}: {why}");
             let (name, left_out) = (head.to_owned(), Vec::new());
             let top = fs::canonicalize(top).ok();
-            Some(Revision { name, unknown: Some(why), left_out, top })
+            Some(Revision { name, unknown: Some(why), left_out, top, branch })
         }
     }
 }
