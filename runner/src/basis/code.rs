@@ -18,15 +18,20 @@ use crate::source::references;
 use crate::source::references::installed::Called;
 use crate::source::scratch::Scratch;
 
+/// Unpacked or copied code, which no run changes.
+const SOURCE: &str = "source";
+
 impl BasisError {
     /// Whether the plan was made of other code, and not of this code before files were changed.
     pub(crate) fn is_of_other_code(&self) -> bool {
         match self {
-            Self::Elsewhere { .. } | Self::AbsolutePaths { .. } => true,
+            Self::Elsewhere { .. } | Self::AbsolutePaths { .. } | Self::NoConfiguration { .. } => {
+                true
+            }
             Self::Changed { what: "code", theirs, ours, .. } => {
                 commit(theirs) != commit(ours.split(' ').next().unwrap_or_default())
             }
-            Self::Changed { what, .. } => matches!(*what, COMMIT | "configuration"),
+            Self::Changed { what, .. } => matches!(*what, COMMIT | SOURCE | "configuration"),
             _ => false,
         }
     }
@@ -80,6 +85,19 @@ impl Basis {
         self.unless_named(self.elsewhere(REVISION, &theirs.unwrap_or_default(), &ordered.name()))
     }
 
+    /// Refuses the plan of a repository elsewhere if the ordered revision has moved on.
+    pub(crate) async fn check_not_moved(
+        &self,
+        ordered: &OrderedRevision<'_>,
+    ) -> Result<(), BasisError> {
+        match (self.commit(), ordered.commit().await) {
+            (Some(theirs), Some(ours)) if theirs != ours => {
+                self.changed(COMMIT, theirs, &format!("{ours} ({})", ordered.name()))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The error, except if the plan was named: then the user has chosen an older plan.
     pub(super) fn unless_named(&self, error: BasisError) -> Result<(), BasisError> {
         match self.chosen {
@@ -101,7 +119,7 @@ impl Basis {
     /// Compares the digest of code that was unpacked or copied, before a tool works there.
     pub(crate) fn check_source(&self, ours: Option<Sha256>) -> Result<(), BasisError> {
         let theirs = self.recorded().and_then(|record| record.source_sha256);
-        self.check_digest("source", theirs, ours)
+        self.check_digest(SOURCE, theirs, ours)
     }
 
     /// Compares the digest of the files that the module reads, if the plan was made of another kind of source, so that

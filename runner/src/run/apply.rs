@@ -112,7 +112,7 @@ impl Run<'_> {
                 self.check_plan_run(record, Some(plan))?;
             }
             if let Some(record) = found.into_iter().flatten().next() {
-                self.check_applied_code(&record, choice.as_ref(), code)?;
+                self.check_applied_code(&record, choice.as_ref(), code).await?;
                 return Box::pin(self.record_earlier_apply(from, record)).await;
             }
         }

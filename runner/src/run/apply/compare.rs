@@ -7,6 +7,7 @@ use fs_err as fs;
 
 use crate::basis::Basis;
 use crate::basis::backend::Backend;
+use crate::basis::order::OrderKey;
 use crate::basis::outside_files::Outside;
 use crate::basis::plan_file::{self, Contents, StateVersion};
 use crate::order::job::Apply;
@@ -17,6 +18,7 @@ use crate::run::prepare::describe::has_other_files;
 use crate::run::stored_plan::Choice;
 use crate::run::{PLAN_FILE, Run};
 use crate::source::checkout::{Source, Workspace};
+use crate::source::git::OrderedRevision;
 use crate::version::ToolName;
 
 impl Run<'_> {
@@ -82,23 +84,45 @@ impl Run<'_> {
     }
 
     /// Refuses the newest plan, which another run has applied, if it was made of other code than this one: that of another branch
-    /// or directory. Nothing of this code is applied then.
-    pub(super) fn check_applied_code(
+    /// or directory. Nothing of this code is applied then. The same order, by its key, is not compared.
+    pub(super) async fn check_applied_code(
         &self,
         record: &AppliedRecord,
         choice: Option<&Choice>,
         code: Result<Prepared, RunError>,
     ) -> Result<(), RunError> {
-        let basis = choice.map(|choice| &choice.basis).filter(|basis| basis.is_strict());
-        let is_own = self.job.pod || record.run == self.job.run.run.as_ref();
-        let Some(basis) = basis.filter(|_| !is_own) else { return Ok(()) };
-        match code {
-            Err(RunError::Basis(error)) if error.is_of_other_code() => Err(error.into()),
+        let job = self.job;
+        let key = |key: Option<OrderKey>| key.map(|key| key.sha256);
+        let is_order = record.order_key.is_some() && key(record.order_key) == key(self.order_key);
+        let is_own = job.pod || record.run == job.run.run.as_ref() || is_order;
+        let Some(choice) = choice.filter(|choice| choice.basis.is_strict() && !is_own) else {
+            return Ok(());
+        };
+        let basis = &choice.basis;
+        let directory = match &code {
             Ok(prepared) if prepared.workspace.own.is_none() => {
-                Ok(basis.check_directory_alone(&prepared.workspace.dir)?)
+                Some(prepared.workspace.dir.clone())
             }
-            _ => Ok(()),
+            // A copy, or the plan's snapshot.
+            Ok(_) => None,
+            // It is other code, whether it was copied or not.
+            Err(_) if matches!(choice.snapshot(job), Ok(None)) => {
+                job.source.directory().map(|dir| dir.join(&job.path))
+            }
+            Err(_) => None,
+        };
+        if let Some(directory) = directory {
+            basis.check_directory_alone(&directory)?;
         }
+        match code {
+            Err(RunError::Basis(error)) if error.is_of_other_code() => return Err(error.into()),
+            _ => {}
+        }
+        let Some(ordered) = OrderedRevision::of(&job.source, self.environment) else {
+            return Ok(());
+        };
+        let compared = self.signals.or(basis.check_not_moved(&ordered)).await;
+        Ok(compared.map_err(RunError::Stopped)??)
     }
 
     /// Compares the files outside of the source that the configuration names, whatever the source is, when the plan is

@@ -78,6 +78,14 @@ impl<'a> OrderedRevision<'a> {
         }
     }
 
+    /// The commit at which it is now. `None`: it is unknown, or the order names a commit.
+    pub(crate) async fn commit(&self) -> Option<&str> {
+        if is_commit(self.name()) {
+            return None;
+        }
+        self.remote().await.commit.as_deref()
+    }
+
     async fn remote(&self) -> &Remote {
         self.remote.get_or_init(|| self.ask_remote()).await
     }
