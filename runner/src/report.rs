@@ -139,6 +139,9 @@ pub(crate) struct Report {
     /// The arguments of a plan in a file, without the values of variables. Other plans have them in their binding.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) arguments: Option<Vec<String>>,
+    /// Whether the arguments of a plan had `-destroy`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) destroy_mode: bool,
     /// Whether the plan has a `binding.json` beside it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) bound: bool,
@@ -302,6 +305,7 @@ impl Report {
             modules: Modules::new(),
             mocks: Vec::new(),
             arguments: None,
+            destroy_mode: false,
             bound: false,
             kept_sum: None,
             applied: None,

@@ -52,6 +52,9 @@ pub(crate) struct Binding {
     /// Whether `runner destroy` has made the plan.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     destroy: bool,
+    /// Whether the arguments of the plan had `-destroy`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    destroy_mode: bool,
     /// What people read of the plan. Earlier runners did not record it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     renderings: Option<Renderings>,
@@ -242,6 +245,7 @@ impl Binding {
             attempt: Some(attempt),
             plan,
             destroy: report.action == DESTROY,
+            destroy_mode: report.destroy_mode,
             renderings,
             workspace,
             lock_file_sha256: report.lock_file_sha256,
@@ -371,6 +375,8 @@ impl Binding {
             modules: self.modules.clone(),
             providers: self.providers.clone(),
             mocks: self.mocks.clone(),
+            arguments: Some(self.arguments.clone()),
+            destroy_mode: self.destroy_mode,
             bound: true,
             kept_sum: self.kept_sum.clone(),
             inputs: self.inputs.clone(),

@@ -80,6 +80,7 @@ impl From<&StoredPlanError> for Failure {
             )),
             StoredPlanError::NotStored { .. }
             | StoredPlanError::Destroys { .. }
+            | StoredPlanError::DestroysByArgument(_)
             | StoredPlanError::NotDestroy(_) => of_destroy(error),
             StoredPlanError::NotAPlan { .. } => Self::new(Kind::Config, error).with_hint(
                 "nothing was applied; name a file that `runner plan --plan-file FILE` has written with the same tool",
@@ -123,6 +124,9 @@ fn of_destroy(error: &StoredPlanError) -> Failure {
         StoredPlanError::Destroys { approve, .. } => {
             let command = approve.as_deref().unwrap_or("runner destroy --approve DIGEST");
             format!("nothing was applied; to destroy everything: {command}")
+        }
+        StoredPlanError::DestroysByArgument(plan) => {
+            format!("nothing was applied; to destroy what this plan destroys: --plan {plan}")
         }
         StoredPlanError::NotStored { .. } => "nothing was destroyed; check the digest, the namespace and the name of the \
              layer, or run `runner destroy` here and approve its plan"

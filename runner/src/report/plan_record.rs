@@ -14,8 +14,9 @@ use crate::basis::place::PlanPlace;
 use crate::report::inputs::InputsReport;
 use crate::report::plan_times::PlanTimes;
 use crate::report::state::StateReport;
-use crate::report::{CHECK, CONVERGE, DESTROY, PlanReport};
+use crate::report::{CHECK, CONVERGE, DESTROY, PLAN, PlanReport};
 use crate::source::references::installed::Called;
+use crate::tool::cli_args::{self, Inputs};
 
 /// The part of a plan's `run.json` that an apply needs. It ignores everything else, so that it can also read later
 /// versions of the document.
@@ -69,6 +70,8 @@ pub(crate) struct PlanRecord {
     #[serde(default)]
     pub(crate) arguments: Option<Vec<String>>,
     #[serde(default)]
+    pub(crate) destroy_mode: bool,
+    #[serde(default)]
     pub(crate) inputs: Option<InputsReport>,
     #[serde(default)]
     pub(crate) changed_outputs: BTreeSet<String>,
@@ -120,9 +123,15 @@ impl PlanRecord {
         Some(revision.strip_suffix("-dirty").unwrap_or(revision))
     }
 
-    /// Whether the plan destroys everything.
+    /// Whether `runner destroy` has made the plan.
     pub(crate) fn destroys(&self) -> bool {
         self.action == DESTROY
+    }
+
+    /// Whether `runner plan` has made the plan with `-destroy`.
+    pub(crate) fn destroys_by_argument(&self) -> bool {
+        let recorded = self.arguments.as_deref().unwrap_or_default();
+        self.action == PLAN && (self.destroy_mode || cli_args::destroys(&Inputs::new(), recorded))
     }
 
     /// Whether a check or converge has made the plan, which no person has reviewed.

@@ -34,6 +34,7 @@ use crate::source::checkout::source_id::SourceId;
 use crate::source::git::named_revision;
 use crate::source::regular::unless_missing;
 use crate::source::snapshot::SnapshotError;
+use crate::tool::cli_args;
 use crate::tool::diagnostics::Below;
 
 /// The time of a plan's file that no tool has written yet.
@@ -57,6 +58,8 @@ impl Run<'_> {
         self.set_artifacts(artifacts.map_err(RunError::Stopped)??);
         self.check_arguments()?;
         let code = code?;
+        self.report.destroy_mode =
+            cli_args::destroys(&self.environment.inputs, &self.job.options.args);
         if !self.job.pod {
             let branch = code.workspace.branch.as_ref();
             self.report.named_revision = named_revision(&self.job.source, branch);

@@ -69,7 +69,7 @@ pub(crate) async fn choose(
         _ => None,
     };
     let (name, record) = record_of(from, stored.as_ref())?;
-    check_kind(job, &name, record.as_ref())?;
+    check_kind(job, from, &name, record.as_ref())?;
     let basis = Basis::new(job, from, &here, name, record)?;
     if let Some(ordered) = ordered {
         basis.check_ordered_revision(ordered).await?;
@@ -95,15 +95,26 @@ fn record_of(
     })
 }
 
-/// Refuses a plan of `runner destroy` for an apply, and every other plan for a destroy.
-fn check_kind(job: &Job, plan: &str, record: Option<&PlanRecord>) -> Result<(), StoredPlanError> {
+/// Refuses a plan of `runner destroy` for an apply, one with `-destroy` that is not named, and every other plan for a destroy.
+fn check_kind(
+    job: &Job,
+    from: &Apply,
+    plan: &str,
+    record: Option<&PlanRecord>,
+) -> Result<(), StoredPlanError> {
     let plan = plan.to_owned();
+    // Burrito's controllers, or the first part of this command, have named it as well.
+    let is_named = matches!(from, Apply::File(_)) || job.named.plan || job.pod;
+    let is_named = is_named || job.action.made().is_some();
     match (job.action.destroys(), record) {
         (false, Some(record)) if record.destroys() => {
             let sha256 = record.plan.as_ref().map(|plan| plan.sha256);
             let command = job.apply_command.as_ref().zip(sha256);
             let approve = command.map(|(command, sha256)| command.clone().approve(sha256));
             Err(StoredPlanError::Destroys { plan, approve })
+        }
+        (false, Some(record)) if record.destroys_by_argument() && !is_named => {
+            Err(StoredPlanError::DestroysByArgument(plan))
         }
         (true, record) if !record.is_some_and(PlanRecord::destroys) => {
             Err(StoredPlanError::NotDestroy(plan))

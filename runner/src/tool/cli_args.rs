@@ -137,6 +137,23 @@ pub(crate) fn of_plans(variables: &Inputs) -> Vec<String> {
     values.flat_map(|value| words(&String::from_utf8_lossy(value.expose_secret()))).collect()
 }
 
+/// Whether arguments have a plan destroy everything, those of variables first. The last one counts.
+pub(crate) fn destroys(variables: &Inputs, args: &[String]) -> bool {
+    let of_plan = ["TF_CLI_ARGS", "TF_CLI_ARGS_plan"].map(|name| variables.get(OsStr::new(name)));
+    let of_plan = of_plan.into_iter().flatten();
+    let of_plan = of_plan.flat_map(|value| words(&String::from_utf8_lossy(value.expose_secret())));
+    let mut found = of_plan.chain(args.iter().cloned()).filter_map(|word| {
+        let option = word.strip_prefix("--").or_else(|| word.strip_prefix('-'))?;
+        match option.strip_prefix("destroy")?.strip_prefix('=') {
+            None if option != "destroy" => None,
+            None => Some(true),
+            // What is no truth value for the tool is an error there.
+            Some(value) => Some(!matches!(value, "0" | "f" | "F" | "false" | "FALSE" | "False")),
+        }
+    });
+    found.next_back().unwrap_or_default()
+}
+
 /// The words of a value, with quotes and backslashes as in a shell.
 fn words(value: &str) -> Vec<String> {
     let (mut words, mut word) = (Vec::new(), None::<String>);
@@ -197,6 +214,22 @@ mod tests {
 
     fn found(variable: &str, value: &str) -> Option<(&'static str, &'static str)> {
         other_state(&[(variable.into(), value.as_bytes().to_vec().into())].into())
+    }
+
+    #[test]
+    fn last_option_decides_whether_a_plan_destroys() {
+        for (variable, value, args, destroys) in [
+            ("TF_CLI_ARGS_plan", "-destroy", &[][..], true),
+            ("TF_CLI_ARGS", "-lock=false --destroy", &["-no-color"], true),
+            ("TF_CLI_ARGS_apply", "-destroy", &[], false),
+            ("TF_CLI_ARGS_plan", "-destroy", &["-destroy=false"], false),
+            ("TF_CLI_ARGS_plan", "-destroy=0", &["--destroy=true"], true),
+            ("TF_VAR_x", "-destroy", &["-destroy-x", "-var=a=-destroy", "destroy"], false),
+        ] {
+            let variables = [(variable.into(), value.as_bytes().to_vec().into())].into();
+            let args = args.iter().map(|&arg| arg.to_owned()).collect::<Vec<_>>();
+            assert_eq!(super::destroys(&variables, &args), destroys, "{variable}={value} {args:?}");
+        }
     }
 
     #[test]

@@ -232,7 +232,7 @@ async fn plan_is_not_applied_in_a_directory_without_configuration_unless_it_was_
     std::fs::remove_file(sandbox.work().join("code/main.tf")).unwrap();
     let planned = run(false, &["plan", "--run", "d", "--", "-destroy"]);
     assert_eq!(planned.code, 0, "{}", planned.stderr);
-    let applied = run(false, &["apply"]);
+    let applied = run(false, &["apply", "--plan", "d"]);
     assert_eq!(applied.code, 0, "{}", applied.stderr);
 }
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json as value};
 use support::{Ended, Sandbox, TestDatastore};
 
+use crate::run::plan_origin::S3;
 use crate::stored_run::StoredRun;
 use crate::{RUNNER, json};
 
@@ -306,4 +307,39 @@ async fn plan_whose_run_has_a_failed_attempt_after_a_newer_plan_is_refused() {
         "{}",
         refused.stderr
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn plan_with_the_argument_destroy_is_applied_only_where_it_is_named() {
+    let datastore = TestDatastore::memory().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform(S3);
+    let run = |variables: &[(&str, &str)], args: &[&str]| {
+        let mut command = sandbox.command(args);
+        command.env("PLANCHA_DATASTORE_URL", datastore.url.as_str());
+        Ended::from(command.envs(variables.iter().copied()).output().unwrap())
+    };
+    let plan = |variables: &[(&str, &str)], args: &[&str]| {
+        let planned = run(variables, &[&["plan", "--layer", "layer.yaml"], args].concat());
+        assert_eq!(planned.code, 0, "{}", planned.stderr);
+    };
+    let apply = |args: &[&str], code: i32, words: &str| {
+        let ended = run(&[], &[&["apply"], args].concat());
+        assert_eq!(ended.code, code, "{args:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains(words), "{args:?}, {words}: {}", ended.stderr);
+    };
+    let skipped =
+        |run: &str| format!("skipping {run}/0: it was made with -destroy; --plan {run}/0");
+    let name = sandbox.read("layer.yaml");
+    let name = name.lines().find_map(|line| line.trim().strip_prefix("name: ")).unwrap();
+    let newest = ["--name", name];
+    plan(&[], &["--run", "d", "--", "-destroy"]);
+    apply(&newest, 8, &skipped("d"));
+    // Its plan has annotated the layer.
+    apply(&["--layer", "layer.yaml"], 8, "the plan d/0 was made with -destroy");
+    plan(&[], &["--run", "a"]);
+    plan(&[("TF_CLI_ARGS_plan", "-lock=false -destroy")], &["--run", "v"]);
+    apply(&newest, 0, &skipped("v"));
+    apply(&["--layer", "layer.yaml"], 8, "the plan v/0 was made with -destroy");
+    apply(&[&newest[..], &["--plan", "d"]].concat(), 0, "the plan to apply is d/0");
+    apply(&["--layer", "layer.yaml", "--plan", "v"], 0, "the plan to apply is v/0");
 }

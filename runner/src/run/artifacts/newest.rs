@@ -73,6 +73,8 @@ enum Examined {
     Unfinished,
     /// It destroys everything, and needs its approval.
     Destroys,
+    /// Its arguments had `-destroy`: it is applied only where it is named.
+    DestroysByArgument,
     /// A check or converge has made it: it is applied only where it is named.
     Judged,
     /// Its digest is not the approved one.
@@ -198,6 +200,9 @@ impl Artifacts {
                 Examined::Destroys => tracing::warn!(
                     "skipping {plan}: it destroys everything; `runner destroy --approve` applies it"
                 ),
+                Examined::DestroysByArgument => tracing::warn!(
+                    "skipping {plan}: it was made with -destroy; --plan {plan} applies it"
+                ),
                 Examined::Judged | Examined::NotApproved => {}
                 Examined::Elsewhere { place } => {
                     tracing::info!("skipping {plan}: it was made for another place ({place})");
@@ -265,6 +270,9 @@ impl Artifacts {
         if let Some(record) = &record {
             if !record.is_of(wanted.place, wanted.source) {
                 return Ok(Examined::Elsewhere { place: record.shown_place() });
+            }
+            if record.destroys_by_argument() {
+                return Ok(Examined::DestroysByArgument);
             }
             if let Some((theirs, ours)) = wanted.other_revision(record).await {
                 return Ok(Examined::OtherRevision { theirs, ours });

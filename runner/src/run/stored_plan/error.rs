@@ -76,6 +76,8 @@ pub(crate) enum StoredPlanError {
     NotStored { sha256: Sha256, layer: String },
     #[error("the plan {plan} destroys everything, and `runner apply` does not apply it")]
     Destroys { plan: String, approve: Option<String> },
+    #[error("the plan {0} was made with -destroy, and is applied only where it is named")]
+    DestroysByArgument(String),
     #[error("the plan {0} is not one that `runner destroy` has made")]
     NotDestroy(String),
     #[error("the stored plan {plan} is damaged{}", .expected.map(|sha256| format!(" (its run.json says sha256 {sha256})")).unwrap_or_default())]
