@@ -51,14 +51,12 @@ const SHOWN_ERRORS: usize = 20;
 /// What to do about an attempt that cannot be taken.
 const TAKEN: &str = "leave out --attempt for the next free one, or name another";
 const NONE_FREE: &str = "use another --run";
-const ALL_CLAIMED: &str =
-    "check that a datastore answers, and no proxy in its place; then use another --run";
+const ALL_CLAIMED: &str = "check that a datastore answers, not a proxy; then use another --run";
 /// What to do about an order that was applied under the same name, or that cannot be compared.
 const SAME_PLAN: &str =
     "plan again, which makes another plan; give other code a name of its own with --name";
 const PRINTS_ONLY: &str = "nothing was planned or applied; remove the option from the variable";
-const SEVERAL_UNITS: &str =
-    "nothing was planned or applied; unset the variable, and use one run for each unit";
+const SEVERAL_UNITS: &str = "nothing was run; unset the variable, and use one run for each unit";
 const NO_ORDER_KEYS: &str = "nothing was applied; update the datastore, or leave out --order-key";
 
 /// The kinds of failure, each with an exit code.

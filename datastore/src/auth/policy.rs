@@ -277,10 +277,6 @@ impl Policy {
     fn rule(&mut self, rule: YamlRule) -> Result<Rule, String> {
         let YamlRule { who, namespaces, kinds, verbs, browser } = rule;
         let all_in_browsers = browser == Some(InBrowsers::All);
-        let mut patterns = namespaces.iter().map(Glob::as_str);
-        if let Some(pattern) = patterns.find(|pattern| pattern.trim() != *pattern) {
-            return Err(format!("invalid namespace `{pattern}`: remove the spaces around it"));
-        }
         Ok(Rule { who: self.who(who)?, namespaces, kinds, verbs, all_in_browsers })
     }
 
@@ -524,7 +520,6 @@ mod tests {
         insta::assert_snapshot!(refusal("{who: {serviceaccount: a/b}, namespaces: [a], verbs: [raed]}"), @"line 1 column 63: unknown variant `raed`, expected one of read, write, append, list, delete, admin");
         insta::assert_snapshot!(refusal("{who: {serviceaccount: a/b}, namespaces: [a], kind: [plan], verbs: [read]}"), @"line 1 column 55: unknown field `kind`, expected one of who, namespaces, kinds, verbs, browser");
         insta::assert_snapshot!(refusal("{who: {serviceaccount: a/b}, namespaces: [a], kinds: [plans], verbs: [read]}"), @"line 1 column 63: invalid kind `plans`: expected one of bin, json, pretty, short, log, bundle, artifact, workspace, state, lease, status, outputs, plan");
-        insta::assert_snapshot!(refusal("{who: {serviceaccount: a/b}, namespaces: [a, 'b '], verbs: [read]}"), @"rule 1: invalid namespace `b `: remove the spaces around it");
         insta::assert_snapshot!(refusal("{who: {serviceaccount: a/b}, verbs: [read]}"), @"line 1 column 38: missing field `namespaces`");
     }
 }

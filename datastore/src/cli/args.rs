@@ -77,8 +77,7 @@ impl Subcommand {
         if !as_burrito {
             return Ok(Datastore::try_parse_from(args)?.command);
         }
-        let program = Burrito::command()
-            .mut_subcommand("datastore", |datastore| with_exit_codes_of_burrito(datastore));
+        let program = Burrito::command().mut_subcommand("datastore", with_exit_codes_of_burrito);
         let matches = program.try_get_matches_from(args)?;
         match Burrito::from_arg_matches(&matches)?.command {
             BurritoSubcommand::Datastore(command) => Ok(*command),

@@ -219,7 +219,7 @@ impl Store {
                 break;
             }
             let renewed = async {
-                let (meta, sha256) = self.computed(path).await?;
+                let (meta, sha256) = Box::pin(self.computed(path)).await?;
                 let etag = Some(meta.etag);
                 self.record(path, etag.clone(), meta.stored, sha256, meta.format).await?;
                 Ok::<_, StoreError>(etag)

@@ -86,8 +86,8 @@ impl Store {
                 };
                 return match received.await {
                     Ok((received, indexed)) => {
-                        self.commit_indexed(indexed, self.commit(path, conditions, parts, received))
-                            .await
+                        let commit = Box::pin(self.commit(path, conditions, parts, received));
+                        self.commit_indexed(indexed, commit).await
                     }
                     Err(error) => {
                         parts.abort().await;
@@ -99,7 +99,7 @@ impl Store {
         let received = body.finish(conditions)?;
         whole.received(head.len());
         let indexed = self.index_upload(of_attempt).await?;
-        let commit = self.commit_whole(path, conditions, head.into_payload(), received);
+        let commit = Box::pin(self.commit_whole(path, conditions, head.into_payload(), received));
         self.commit_indexed(indexed, commit).await
     }
 
