@@ -165,6 +165,7 @@ impl Run<'_> {
         let rendering = self.scratch.join(renderings::PARTIAL);
         let (job, artifacts) = (self.job, self.artifacts.as_ref());
         let choice = stored_plan::choose(job, from, artifacts, self.environment, &rendering);
+        let choice = Box::pin(choice);
         let choice = self.signals.or(choice).await.map_err(RunError::Stopped)??;
         self.binding = choice.as_ref().and_then(|choice| choice.binding.clone());
         self.log_plan(choice.as_ref().and_then(|choice| choice.stored.as_ref()))?;

@@ -222,17 +222,17 @@ async fn the_newest_of_each_kind_are_the_same_for_gc_after_an_encryption() {
             continue;
         }
         let config = |at_rest| Config { at_rest, ..Config::of(storage.clone()) };
-        let plain = TestDatastore::of(config(AtRest::default())).await;
+        let unencrypted = TestDatastore::of(config(AtRest::default())).await;
         // Encrypted in another order than they were stored in; the newest plan is a large object.
         for (run, size) in [("zzz-old", 500), ("mmm-mid", 500), ("aaa-new", 9 * MIB)] {
             let plan = format!("plans?namespace=a&layer=b&run={run}&attempt=0&format=bin");
-            stored(&plain, &plan, [b"PK\x03\x04".to_vec(), noise(size, 1)].concat()).await;
+            stored(&unencrypted, &plan, [b"PK\x03\x04".to_vec(), noise(size, 1)].concat()).await;
             let bundle =
                 format!("repository/revision/bundle?namespace=a&name=c&ref=main&revision={run}");
-            stored(&plain, &bundle, format!("# v2 git bundle\n{run}")).await;
+            stored(&unencrypted, &bundle, format!("# v2 git bundle\n{run}")).await;
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        drop(plain);
+        drop(unencrypted);
         let datastore = TestDatastore::of(config(sealed(KEY))).await;
         assert_eq!(encrypt(&datastore, ORDER).await.json()["filesEncrypted"], 6);
         // The storage shows its clock in whole seconds.
