@@ -394,11 +394,12 @@ fn why(expired: &Expired) -> String {
     }
 }
 
-/// An error of the storage, or of what it has about a state.
+/// The line about a layer whose states cannot be read.
 fn kept_states(LayerKey { namespace, layer }: &LayerKey, error: &StateError) -> String {
     format!("kept the states of {namespace}/{layer}: {error}")
 }
 
+/// An error of the storage, or of what it has about a state.
 fn state_error(action: &'static str, error: StateError) -> CommandError {
     match error {
         StateError::Store(error) => CommandError::Storage(action, error),

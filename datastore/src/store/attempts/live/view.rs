@@ -19,8 +19,8 @@ use crate::store::object::Object;
 
 /// The name of the object whose time shows that the writer of a log works, although it has nothing to append.
 pub(super) const ALIVE: &str = "alive";
-/// The name of the object that changes before pieces of a log are deleted, and when another log was put while it grows. The name of a deleted piece can be taken again, by a
-/// writer that does not know of it: it compares this object before and after.
+/// The name of the object that changes before pieces of a log are deleted, and when another log was put while it grows. The name
+/// of a deleted piece can be taken again, by a writer that does not know of it: it compares this object before and after.
 pub(super) const DELETED: &str = "deleted";
 /// After this time without an append or a confirmation, the writer of a log is lost.
 const LOST_AFTER: SignedDuration = SignedDuration::from_secs(60);
