@@ -71,6 +71,8 @@ pub(crate) enum OfTerragrunt {
     HidesWarnings(&'static str),
     /// It has terragrunt run several units, which would all write the one plan.
     SeveralUnits,
+    /// It has terragrunt run another tool than the one that the runner has chosen and verified.
+    OtherTool,
 }
 
 /// The first of these arguments that is one for terragrunt with which the runner cannot work. Terragrunt takes one or two
@@ -84,6 +86,7 @@ pub(crate) fn of_terragrunt(words: &[String]) -> Option<(&str, OfTerragrunt)> {
             "log-disable" => OfTerragrunt::HidesWarnings("LOG_DISABLE"),
             "log-custom-format" => OfTerragrunt::HidesWarnings("LOG_CUSTOM_FORMAT"),
             "a" | "all" | "graph" | "filter" | "filter-affected" => OfTerragrunt::SeveralUnits,
+            "tf-path" | "tfpath" => OfTerragrunt::OtherTool,
             _ => return None,
         };
         Some((word.as_str(), what))
@@ -193,7 +196,7 @@ mod tests {
 
     #[test]
     fn arguments_for_terragrunt_are_found_however_they_are_written() {
-        use OfTerragrunt::{HidesWarnings, SeveralUnits};
+        use OfTerragrunt::{HidesWarnings, OtherTool, SeveralUnits};
         for (words, what) in [
             (&["--log-level=error"][..], Some(HidesWarnings("LOG_LEVEL"))),
             (&["-lock=false", "--terragrunt-log-level", "error"], Some(HidesWarnings("LOG_LEVEL"))),
@@ -205,6 +208,8 @@ mod tests {
             (&["--graph=true"], Some(SeveralUnits)),
             (&["--filter=./x"], Some(SeveralUnits)),
             (&["--filter-affected"], Some(SeveralUnits)),
+            (&["--tf-path=/x"], Some(OtherTool)),
+            (&["--terragrunt-tfpath", "/x"], Some(OtherTool)),
             (&["--log-format=json", "-target=a.all", "-var", "all=1", "all", "---all"], None),
         ] {
             let words = words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();

@@ -33,7 +33,7 @@ fn argument_that_can_hide_mock_outputs_is_refused() {
 
 #[test]
 #[ignore = "needs real tools"]
-fn several_units_in_one_run_are_refused() {
+fn several_units_in_one_run_and_another_tool_are_refused() {
     let terragrunt = Terragrunt::newest();
     let sandbox = &terragrunt.sandbox;
     for unit in ["", "sub/"] {
@@ -45,6 +45,11 @@ fn several_units_in_one_run_are_refused() {
         let ended = terragrunt.run_with(&plan, arguments);
         assert_eq!(ended.code, 64, "{arguments:?}: {}", ended.stderr);
         assert!(ended.stderr.contains("use one run for each unit"), "{}", ended.stderr);
+    }
+    for argument in ["--tf-path=/bin/true", "--terragrunt-tfpath=/bin/true"] {
+        let ended = terragrunt.run_with(&plan, &[argument]);
+        assert_eq!(ended.code, 64, "{argument}: {}", ended.stderr);
+        assert!(ended.stderr.contains("choose the tool with --tool"), "{}", ended.stderr);
     }
     for (name, value) in [("TG_ALL", "true"), ("TG_GRAPH", "1"), ("TG_FILTER", "./**")] {
         let ended = terragrunt.run(&plan, &[(name, value)]);

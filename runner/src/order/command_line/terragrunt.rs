@@ -15,5 +15,9 @@ pub(super) fn check(args: &[String]) -> Result<(), JobError> {
             "`{arg}` after -- makes terragrunt run several units, and each would write its plan to the same file: leave it out, \
              and use one run for each unit, with a name of its own (--name)"
         ),
+        OfTerragrunt::OtherTool => format!(
+            "`{arg}` after -- has terragrunt run another tool than the one that the runner has verified: leave it out, and choose \
+             the tool with --tool and --tool-version"
+        ),
     }))
 }
