@@ -234,17 +234,32 @@ async fn accept_beside_uploads_reports_that_the_object_was_replaced() {
     let datastore = TestDatastore::temporary().await;
     let store = Store::open(&Storage::File(datastore.root())).unwrap();
     stored(&datastore, URL, noise(1000, 0)).await;
-    let mut replaced = 0;
-    for round in 1..300 {
-        let (_, accepted) =
-            tokio::join!(put(&datastore, URL, noise(1000, round)), store.accept(FILE));
-        match accepted {
-            Ok(_) => {}
-            Err(StoreError::Replaced) => replaced += 1,
-            Err(error) => panic!("{error:?}"),
+    let is_over = CancellationToken::new();
+    let uploading = async {
+        let mut round = 1;
+        while !is_over.is_cancelled() {
+            assert_eq!(put(&datastore, URL, noise(1000, round)).await.status, 200);
+            round += 1;
         }
-    }
-    assert!(replaced > 0, "no upload came in between");
+    };
+    // Each upload comes in between of some of many.
+    let accepting = async {
+        let mut replaced = false;
+        for _ in 0..20_000 {
+            match store.accept(FILE).await {
+                Ok(_) => {}
+                Err(StoreError::Replaced) => replaced = true,
+                Err(error) => panic!("{error:?}"),
+            }
+            if replaced {
+                break;
+            }
+        }
+        is_over.cancel();
+        replaced
+    };
+    let ((), replaced) = tokio::join!(uploading, accepting);
+    assert!(replaced, "no upload came in between");
 }
 
 #[tokio::test]
