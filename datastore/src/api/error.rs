@@ -308,7 +308,7 @@ impl Cause {
 /// The status of an error about a state. 404 only where there is certainly no state: terraform takes it for an empty one.
 fn state_status(error: &StateError, route: Route) -> StatusCode {
     match error {
-        // terraform and tofu would show a lock that nobody holds.
+        // terraform and tofu would show a lock without a holder.
         StateError::Place { .. } | StateError::TooManyWorkspaces(_)
             if route == Route::LockState =>
         {

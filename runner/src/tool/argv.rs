@@ -481,22 +481,27 @@ mod tests {
         assert_eq!(json(ToolName::Terraform, "1.12.0", &[]), [0; 5]);
     }
 
+    /// The tool, run by terragrunt.
+    fn below<'a>(terraform: &'a Installed, terragrunt: &'a Installed) -> Tool<'a> {
+        Tool {
+            installed: terraform,
+            terragrunt: Some(terragrunt),
+            dir: Path::new("/w"),
+            color: false,
+            env: &[],
+            readonly_lock_file: false,
+            messages: None,
+            state: None,
+        }
+    }
+
     /// It would use another tool on PATH.
     #[test]
     fn terragrunt_pulls_and_pushes_a_state_with_the_resolved_tool() {
         let terraform = installed(ToolName::Terraform, "1.9.8");
         for (version, name) in [("0.72.9", "TERRAGRUNT_TFPATH"), ("0.73.0", "TG_TF_PATH")] {
             let terragrunt = installed(ToolName::Terragrunt, version);
-            let tool = Tool {
-                installed: &terraform,
-                terragrunt: Some(&terragrunt),
-                dir: Path::new("/w"),
-                color: false,
-                env: &[],
-                readonly_lock_file: false,
-                messages: None,
-                state: None,
-            };
+            let tool = below(&terraform, &terragrunt);
             for (program, args) in [
                 (tool.state_pull(), &["state", "pull"][..]),
                 (tool.state_push(Path::new("/s")), &["state", "push", "/s"]),
@@ -518,16 +523,7 @@ mod tests {
             ("1.0.0", "TG_NO_AUTO_RETRY", "true"),
         ] {
             let terragrunt = installed(ToolName::Terragrunt, version);
-            let tool = Tool {
-                installed: &terraform,
-                terragrunt: Some(&terragrunt),
-                dir: Path::new("/w"),
-                color: false,
-                env: &[],
-                readonly_lock_file: false,
-                messages: None,
-                state: None,
-            };
+            let tool = below(&terraform, &terragrunt);
             let variable = (name.to_owned(), value.into());
             assert!(tool.apply(Path::new("/p")).env.contains(&variable), "{version}");
             let options = PlanOptions::default();

@@ -62,7 +62,7 @@ impl Store {
     }
 
     /// When the content of this version was stored. In a bucket, listings have another time from the replacement on: an object
-    /// tells `gc` that the metadata has the right one.
+    /// shows `gc` that the metadata has the right one.
     async fn keep_time(
         &self,
         path: &Path,

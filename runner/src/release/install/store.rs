@@ -34,7 +34,7 @@ pub(in crate::release) struct Store {
 }
 
 /// An exclusive lock to install or remove one version, or a shared one that protects it; held until dropped. Some users can
-/// lock only the binary, not the lock file: whoever removes it locks both.
+/// lock only the binary, not the lock file: a removal locks both.
 #[derive(Debug)]
 pub(crate) struct Lock(#[expect(dead_code, reason = "held for its drop")] [Option<File>; 2]);
 

@@ -79,7 +79,7 @@ impl Run<'_> {
             return FoundLock::Unknown;
         }
         // Terragrunt can ignore an error.
-        let below = log.reader(0).and_then(Below::read).unwrap_or_default();
+        let Ok(below) = log.reader(0).and_then(Below::read) else { return FoundLock::Unknown };
         if exit.status.success() && !below.hides_failure("untaint") {
             return FoundLock::Free;
         }
