@@ -32,6 +32,7 @@ use crate::order::job::{Apply, Job};
 use crate::order::layer::LayerHandle;
 use crate::report::{PlanRecord, PlanReport, ToolRecord};
 use crate::source::checkout::Source;
+use crate::source::error::CheckoutError;
 use crate::source::git::is_commit;
 use crate::source::scratch::Held;
 use crate::source::snapshot::{SnapshotError, listed};
@@ -118,6 +119,9 @@ pub(crate) enum BasisError {
         "{option} in {variable} applies the plan {plan} to another state than the compared one"
     )]
     OtherState { plan: String, option: &'static str, variable: &'static str },
+    /// The repository cannot be asked for the ordered revision.
+    #[error(transparent)]
+    Repository(#[from] Box<CheckoutError>),
 }
 
 /// The code, backend and tool of a plan, as recorded.
@@ -148,8 +152,8 @@ impl Basis {
         let is_archive = matches!(job.source, Source::Packed(_));
         let is_placed = here.path.is_some() && place.is_some_and(|p| p.path.is_some());
         let chosen = match from {
-            _ if job.pod => Chosen::ByController,
             _ if job.strict => Chosen::Strictly,
+            _ if job.pod => Chosen::ByController,
             Apply::Newest => Chosen::Strictly,
             // A stored plan belongs to this layer. A file may be any plan.
             Apply::File(_) if !is_placed || is_archive => Chosen::ByFile,
@@ -325,7 +329,9 @@ impl Basis {
     /// A commit of `--revision`, also an abbreviated one, must be the plan's. A branch may have moved on.
     fn check_named_revision(&self, job: &Job) -> Result<(), BasisError> {
         let (Source::Git(git), Some(theirs)) = (&job.source, self.commit()) else { return Ok(()) };
-        match git.revision().filter(|revision| is_commit(revision)) {
+        // A branch or tag may have a name that looks like a commit.
+        let named = self.record.as_ref().and_then(|record| record.named_revision.as_deref());
+        match git.revision().filter(|ours| is_commit(ours) && named != Some(ours)) {
             Some(ours) if !theirs.starts_with(&ours.to_ascii_lowercase()) => {
                 self.changed(COMMIT, theirs, &format!("--revision {ours}"))
             }

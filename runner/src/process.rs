@@ -398,10 +398,18 @@ fn command(program: &Program) -> io::Result<Command> {
 
 /// Runs a program that ends soon, and returns its output. Its process group is killed after [`BRIEF`].
 pub(crate) async fn output(program: &Program) -> io::Result<std::process::Output> {
-    output_of(program, command(program)?, BRIEF).await
+    output_within(program, BRIEF).await
 }
 
-/// The same with the program's own variables alone.
+/// The same for a program that may take longer.
+pub(crate) async fn output_within(
+    program: &Program,
+    limit: Duration,
+) -> io::Result<std::process::Output> {
+    output_of(program, command(program)?, limit).await
+}
+
+/// As [`output`], with the program's own variables alone.
 pub(crate) async fn output_without_variables(
     program: &Program,
 ) -> io::Result<std::process::Output> {

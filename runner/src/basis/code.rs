@@ -79,7 +79,8 @@ impl Basis {
         ordered: &OrderedRevision<'_>,
     ) -> Result<(), BasisError> {
         let theirs = self.record.as_ref().and_then(|record| record.named_revision.as_deref());
-        if ordered.may_be(theirs, self.commit()).await {
+        let may_be = ordered.may_be(theirs, self.commit()).await;
+        if may_be.map_err(Box::new)? {
             return Ok(());
         }
         self.unless_named(self.elsewhere(REVISION, &theirs.unwrap_or_default(), &ordered.name()))
@@ -90,12 +91,17 @@ impl Basis {
         &self,
         ordered: &OrderedRevision<'_>,
     ) -> Result<(), BasisError> {
-        match (self.commit(), ordered.commit().await) {
+        match (self.commit(), ordered.commit().await.map_err(Box::new)?) {
             (Some(theirs), Some(ours)) if theirs != ours => {
                 self.changed(COMMIT, theirs, &format!("{ours} ({})", ordered.name()))
             }
             _ => Ok(()),
         }
+    }
+
+    /// Refuses the tip of a bundle that lacks the plan's commit where every difference is refused.
+    pub(crate) fn check_tip(&self, theirs: &str, ours: &str) -> Result<(), BasisError> {
+        if self.is_strict() { self.changed(COMMIT, theirs, ours) } else { Ok(()) }
     }
 
     /// The error, except if the plan was named: then the user has chosen an older plan.

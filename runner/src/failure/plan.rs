@@ -86,6 +86,7 @@ impl From<&StoredPlanError> for Failure {
                 "nothing was applied; name a file that `runner plan --plan-file FILE` has written with the same tool",
             ),
             StoredPlanError::Basis(cause) => cause.into(),
+            StoredPlanError::Repository(cause) => cause.as_ref().into(),
             StoredPlanError::Binding(cause) => cause.into(),
             StoredPlanError::NoSnapshot(_) | StoredPlanError::SnapshotDeleted(_) => {
                 Self::new(Kind::Config, error).with_hint(
@@ -201,6 +202,7 @@ fn of_elsewhere(what: &str, theirs: &str) -> &'static str {
 impl From<&BasisError> for Failure {
     fn from(error: &BasisError) -> Self {
         let (kind, next) = match error {
+            BasisError::Repository(cause) => return cause.as_ref().into(),
             BasisError::Unrecorded { .. } => (
                 Kind::Config,
                 "plan again, or name the plan with --plan or --plan-file, and without --strict",

@@ -47,11 +47,16 @@ impl ApplyCommand {
             Source::Directory(_) | Source::Bundle(_) => {}
         }
         let text = |value: &dyn fmt::Display| value.to_string();
+        let revision = match source {
+            Source::Git(git) => git.revision().map(str::to_owned),
+            _ => None,
+        };
         let path = |path: &PathBuf| regular::in_command(path);
         let state = &args.state_files;
         // A plan needs none.
         let state_out = state.state_out.as_ref().or(state.state_in.as_ref());
         for (flag, value) in [
+            ("--revision", revision),
             ("--unflatten", args.unflatten.as_ref().map(|separator| text(separator))),
             ("--path", args.path.as_ref().map(path)),
             ("--work-dir", args.work_dir.as_ref().map(path)),

@@ -22,7 +22,7 @@ use reqwest::StatusCode;
 pub(crate) use applies::LastApply;
 pub(crate) use attempt::OpenError;
 pub(crate) use ledgers::{MAX_LEDGER, replace_ledger};
-pub(crate) use newest::{NewestPlan, Wanted};
+pub(crate) use newest::{NewestPlan, SearchError, Wanted};
 pub(crate) use open::{AttemptRequest, random_id};
 pub(crate) use plans::{Defect, StoredPlan};
 pub(crate) use records::{Recorded, applied_key, store_under_key, stored_before};

@@ -71,7 +71,8 @@ pub(crate) async fn choose(
     let (name, record) = record_of(from, stored.as_ref())?;
     check_kind(job, from, &name, record.as_ref())?;
     let basis = Basis::new(job, from, &here, name, record)?;
-    if let Some(ordered) = ordered {
+    // An approved plan is known by its digest.
+    if let Some(ordered) = ordered.filter(|_| job.action.approved().is_none()) {
         basis.check_ordered_revision(ordered).await?;
     }
     Ok(Some(Choice { stored, basis, binding }))
@@ -137,6 +138,7 @@ async fn newest(
     match artifacts.newest_plan(wanted).await? {
         NewestPlan::Found(plan) => Ok(*plan),
         NewestPlan::Untrusted(error) => Err(error.into()),
+        NewestPlan::DestroysByArgument(plan) => Err(StoredPlanError::DestroysByArgument(plan)),
         NewestPlan::Uncertain { plan, later } => Err(StoredPlanError::Uncertain { plan, later }),
         NewestPlan::Missing => Err(match approved {
             Some(sha256) => StoredPlanError::NotStored { sha256, layer: layer(job) },

@@ -327,19 +327,21 @@ async fn plan_with_the_argument_destroy_is_applied_only_where_it_is_named() {
         assert_eq!(ended.code, code, "{args:?}: {}", ended.stderr);
         assert!(ended.stderr.contains(words), "{args:?}, {words}: {}", ended.stderr);
     };
-    let skipped =
-        |run: &str| format!("skipping {run}/0: it was made with -destroy; --plan {run}/0");
+    let refused = |run: &str| format!("the plan {run}/0 was made with -destroy");
     let name = sandbox.read("layer.yaml");
     let name = name.lines().find_map(|line| line.trim().strip_prefix("name: ")).unwrap();
     let newest = ["--name", name];
     plan(&[], &["--run", "d", "--", "-destroy"]);
-    apply(&newest, 8, &skipped("d"));
+    apply(&newest, 8, &refused("d"));
     // Its plan has annotated the layer.
-    apply(&["--layer", "layer.yaml"], 8, "the plan d/0 was made with -destroy");
+    apply(&["--layer", "layer.yaml"], 8, &refused("d"));
     plan(&[], &["--run", "a"]);
     plan(&[("TF_CLI_ARGS_plan", "-lock=false -destroy")], &["--run", "v"]);
-    apply(&newest, 0, &skipped("v"));
-    apply(&["--layer", "layer.yaml"], 8, "the plan v/0 was made with -destroy");
+    // The one before it is not taken in its place.
+    apply(&newest, 8, &refused("v"));
+    apply(&["--layer", "layer.yaml"], 8, &refused("v"));
     apply(&[&newest[..], &["--plan", "d"]].concat(), 0, "the plan to apply is d/0");
     apply(&["--layer", "layer.yaml", "--plan", "v"], 0, "the plan to apply is v/0");
+    plan(&[], &["--run", "z"]);
+    apply(&newest, 0, "the plan to apply is z/0");
 }

@@ -78,6 +78,32 @@ async fn apply_uses_the_bundles_commit_and_logs_both_if_the_plans_is_missing() {
     assert_eq!((&report["outcome"], &report["revision"]), (&"applied".into(), &json!(planned)));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn strict_pod_does_not_apply_the_plan_of_a_commit_that_the_bundle_lacks() {
+    let tenant = tenant!("strict").fake(PRINTS_MAIN);
+    planned(&tenant).await;
+    let anew = commit_and_order_apply(&tenant, "anew", true).await;
+
+    let ended = tenant.start_with("apply", "apply-1", &[("PLANCHA_STRICT", "true")]);
+
+    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    for words in ["the commit has changed since the plan plan-1/0", &*anew] {
+        assert!(ended.stderr.contains(words), "{words}: {}", ended.stderr);
+    }
+    assert!(!tenant.sandbox.calls().iter().any(|call| call.starts_with("apply")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn strict_pod_applies_a_plan_of_the_same_code() {
+    let tenant = tenant!("same").fake(PRINTS_MAIN);
+    planned(&tenant).await;
+    commit_and_order_apply(&tenant, "later", false).await;
+
+    let ended = tenant.start_with("apply", "apply-1", &[("PLANCHA_STRICT", "true")]);
+
+    is_applied_at_the_plans_commit(&tenant, &ended).await;
+}
+
 /// The repository's URL in any spelling is one place, and another one is not.
 #[tokio::test(flavor = "multi_thread")]
 async fn pod_does_not_apply_a_plan_of_another_repository() {

@@ -16,7 +16,7 @@ struct Plans {
 impl Plans {
     async fn new() -> Self {
         let datastore = TestDatastore::memory().await;
-        let sandbox = Sandbox::new(RUNNER).fake_terraform(S3);
+        let sandbox = Sandbox::new(RUNNER).fake_terraform(&format!("{S3}{STATE}"));
         let repository = repository(&sandbox);
         let url = format!("file://{}", repository.dir.display());
         Self { datastore, sandbox, repository, url }
@@ -44,6 +44,17 @@ impl Plans {
     }
 }
 
+/// Its state has one object until something is applied.
+const STATE: &str = r#"
+case "$1 $2" in
+  apply*) touch "$HOME/applied";;
+  "state pull")
+    [ -e "$HOME/applied" ] || OBJECT='{"mode": "managed", "type": "terraform_data", "name": "a", "instances": [{}]}'
+    echo '{"version": 4, "terraform_version": "1.9.8", "serial": 1, "lineage": "l", "outputs": {},
+      "resources": ['"$OBJECT"']}'
+    exit 0;;
+esac
+"#;
 const SIDE: [&str; 2] = ["--revision", "feat/side"];
 const MAIN: [&str; 2] = ["--revision", "main"];
 const NOT_MAIN: &str =
@@ -96,6 +107,67 @@ async fn named_plan_of_another_branch_is_applied_with_a_warning_and_refused_if_s
     let next = "plan the ordered revision, or name the plan and leave out --strict";
     plans.apply(url, &[&named[..], &["--strict"]].concat(), 9, &[other, next]);
     plans.apply(url, &named, 0, &[other]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn printed_command_names_the_revision_of_the_plan() {
+    let plans = Plans::new().await;
+    for (action, code, prefix) in [("destroy", 3, "runner destroy "), ("plan", 0, "runner apply ")]
+    {
+        let planned = plans.run(action, &plans.url, &SIDE);
+        assert_eq!(planned.code, code, "{}", planned.stderr);
+        let command = planned.stderr.lines().find_map(|line| line.split_once(prefix));
+        let (_, arguments) = command.expect(&planned.stderr);
+        let words = format!("{prefix}{arguments}");
+        let words = words.split_whitespace().skip(1).collect::<Vec<_>>();
+        let applied = plans.sandbox.run_with(&plans.datastore.url, &words);
+        assert_eq!(applied.code, 0, "{words:?}: {}", applied.stderr);
+    }
+}
+
+/// The approval names the plan by its digest.
+#[tokio::test(flavor = "multi_thread")]
+async fn approved_destroy_of_another_branch_is_applied() {
+    let plans = Plans::new().await;
+    let planned = plans.run("destroy", &plans.url, &[&SIDE[..], &["--run", "d"]].concat());
+    assert_eq!(planned.code, 3, "{}", planned.stderr);
+    let (_, digest) = planned.stderr.split_once("--approve ").unwrap();
+    let approve = ["--approve", digest.split_whitespace().next().unwrap()];
+    let applied = plans.run("destroy", &plans.url, &[&MAIN[..], &approve].concat());
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+}
+
+/// What the repository does not answer is neither the same nor another revision.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_applied_if_the_repository_cannot_be_asked_which_revision_a_plan_is_of() {
+    let plans = Plans::new().await;
+    let (url, [_, second, _]) = (&*plans.url, &plans.repository.commits);
+    plans.plan(url, "old", &MAIN);
+    plans.plan(url, "new", &["--revision", second]);
+    let real = support::on_path("git").unwrap();
+    let failing = format!(
+        "#!/bin/sh\ncase \" $* \" in *\" ls-remote \"*) echo \"fatal: no answer\" >&2; exit 128;; esac\n\
+         exec {} \"$@\"\n",
+        real.display()
+    );
+    plans.sandbox.script("git", &failing);
+    for args in [&MAIN[..], &[]] {
+        let refused = plans.run("apply", url, args);
+        assert_ne!(refused.code, 0, "{}", refused.stderr);
+        assert!(refused.stderr.contains("no answer"), "{}", refused.stderr);
+    }
+    assert!(!plans.sandbox.calls().iter().any(|call| call.starts_with("apply")));
+    plans.sandbox.script("git", &format!("#!/bin/sh\nexec {} \"$@\"\n", real.display()));
+    plans.apply(url, &MAIN, 0, &["the plan to apply is new/0"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tag_whose_name_looks_like_a_commit_is_applied_by_its_name() {
+    let plans = Plans::new().await;
+    git(&plans.repository.dir, &["tag", "20250101"]);
+    let tag = ["--revision", "20250101"];
+    plans.plan(&plans.url, "t", &tag);
+    plans.apply(&plans.url, &tag, 0, &["the plan to apply is t/0"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

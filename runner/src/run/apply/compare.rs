@@ -84,7 +84,8 @@ impl Run<'_> {
     }
 
     /// Refuses the newest plan, which another run has applied, if it was made of other code than this one: that of another branch
-    /// or directory. Nothing of this code is applied then. The same order, by its key, is not compared.
+    /// or directory. Nothing of this code is applied then. The same order, by its key or by the plan that it names, is not
+    /// compared.
     pub(super) async fn check_applied_code(
         &self,
         record: &AppliedRecord,
@@ -94,7 +95,8 @@ impl Run<'_> {
         let job = self.job;
         let key = |key: Option<OrderKey>| key.map(|key| key.sha256);
         let is_order = record.order_key.is_some() && key(record.order_key) == key(self.order_key);
-        let is_own = job.pod || record.run == job.run.run.as_ref() || is_order;
+        let is_named = job.named.plan || job.action.approved().is_some();
+        let is_own = job.pod || record.run == job.run.run.as_ref() || is_order || is_named;
         let Some(choice) = choice.filter(|choice| choice.basis.is_strict() && !is_own) else {
             return Ok(());
         };
@@ -262,6 +264,7 @@ impl Run<'_> {
             let line = if theirs == ours.strip_suffix("-dirty").unwrap_or(ours) {
                 format!("working on the plan's commit {ours}")
             } else {
+                basis.check_tip(theirs, ours)?;
                 format!("the bundle lacks the plan's commit {theirs}: working on {ours}")
             };
             tracing::info!("{line}");

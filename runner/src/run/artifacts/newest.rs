@@ -11,6 +11,7 @@ use crate::basis::place::PlanPlace;
 use crate::report::{PlanRecord, PlanTimes};
 use crate::run::artifacts::plans::failed_attempt;
 use crate::run::artifacts::{Artifacts, Defect, StoredPlan};
+use crate::source::error::CheckoutError;
 use crate::source::git::OrderedRevision;
 
 /// The most requests, all at the same time, by which the newest plan is compared with those of the next runs. Each takes two,
@@ -33,12 +34,27 @@ pub(crate) struct Wanted<'a> {
 
 impl Wanted<'_> {
     /// The revision of which a plan was made, and the ordered one, if they differ. An approved plan is known by its digest.
-    async fn other_revision(&self, record: &PlanRecord) -> Option<(String, String)> {
-        let ordered = self.revision.filter(|_| self.approved.is_none())?;
-        let (theirs, commit) = (record.named_revision.as_deref(), record.commit());
-        let is_other = !ordered.may_be(theirs, commit).await;
-        theirs.filter(|_| is_other).map(|theirs| (theirs.to_owned(), ordered.name().to_owned()))
+    async fn other_revision(
+        &self,
+        record: &PlanRecord,
+    ) -> Result<Option<(String, String)>, SearchError> {
+        let ordered = self.revision.filter(|_| self.approved.is_none());
+        let (Some(ordered), Some(theirs)) = (ordered, record.named_revision.as_deref()) else {
+            return Ok(None);
+        };
+        let may_be = ordered.may_be(Some(theirs), record.commit()).await.map_err(Box::new)?;
+        Ok((!may_be).then(|| (theirs.to_owned(), ordered.name().to_owned())))
     }
+}
+
+/// The plans cannot be searched.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SearchError {
+    #[error("the datastore")]
+    Datastore(#[from] ClientError),
+    /// The repository cannot be asked for the ordered revision.
+    #[error(transparent)]
+    Repository(#[from] Box<CheckoutError>),
 }
 
 /// The result of a search for a layer's newest plan.
@@ -59,6 +75,8 @@ pub(crate) enum NewestPlan {
     },
     /// With a key: the newest one is not signed, or its files do not agree.
     Untrusted(BindingError),
+    /// It was made with the argument `-destroy`: it is applied only where it is named.
+    DestroysByArgument(String),
     /// The first one of the list, and another that was started after it had been made.
     Uncertain {
         plan: String,
@@ -73,7 +91,7 @@ enum Examined {
     Unfinished,
     /// It destroys everything, and needs its approval.
     Destroys,
-    /// Its arguments had `-destroy`: it is applied only where it is named.
+    /// Its arguments had `-destroy`.
     DestroysByArgument,
     /// A check or converge has made it: it is applied only where it is named.
     Judged,
@@ -93,8 +111,9 @@ enum Examined {
 
 impl Artifacts {
     /// The newest finished plan of the layer that was made for this place, or whose place is not recorded. One that is not
-    /// whole is never replaced by an older one. With a key, only what is signed decides that a plan is skipped.
-    pub(crate) async fn newest_plan(&self, wanted: Wanted<'_>) -> Result<NewestPlan, ClientError> {
+    /// whole is never replaced by an older one, nor is one with `-destroy`: nobody wants the one before it. With a key, only what
+    /// is signed decides that a plan is skipped.
+    pub(crate) async fn newest_plan(&self, wanted: Wanted<'_>) -> Result<NewestPlan, SearchError> {
         let RunKey { namespace, layer, .. } = &self.run;
         let (mut cursor, mut other, mut defective) = (None, None, None);
         loop {
@@ -124,6 +143,9 @@ impl Artifacts {
                             older: Some(name),
                         });
                     }
+                    (Examined::DestroysByArgument, None) => {
+                        return Ok(NewestPlan::DestroysByArgument(name));
+                    }
                     (Examined::Untrusted(error), None) => return Ok(NewestPlan::Untrusted(error)),
                     (_, first) => defective = first,
                 }
@@ -149,7 +171,7 @@ impl Artifacts {
         newest: PlanTimes,
         runs: &[Name],
         wanted: Wanted<'_>,
-    ) -> Result<Option<String>, ClientError> {
+    ) -> Result<Option<String>, SearchError> {
         // An approved plan is known by its digest.
         if newest.planned.is_none() || wanted.approved.is_some() {
             return Ok(None);
@@ -165,7 +187,7 @@ impl Artifacts {
         &self,
         run: &Name,
         wanted: Wanted<'_>,
-    ) -> Result<Option<(String, PlanTimes)>, ClientError> {
+    ) -> Result<Option<(String, PlanTimes)>, SearchError> {
         let bin = File::Plan(PlanFormat::Bin);
         let has_plan =
             |files: &&AttemptFiles| files.artifacts.iter().any(|file| file.name == bin.name());
@@ -184,7 +206,7 @@ impl Artifacts {
         run: &Name,
         wanted: Wanted<'_>,
         other: &mut Option<(String, String)>,
-    ) -> Result<Option<(StoredPlan, Examined)>, ClientError> {
+    ) -> Result<Option<(StoredPlan, Examined)>, SearchError> {
         let attempts = self.client.attempts(&self.sibling(run)).await?.attempts;
         let mut later = None;
         for files in attempts.iter().rev() {
@@ -199,9 +221,6 @@ impl Artifacts {
                 }
                 Examined::Destroys => tracing::warn!(
                     "skipping {plan}: it destroys everything; `runner destroy --approve` applies it"
-                ),
-                Examined::DestroysByArgument => tracing::warn!(
-                    "skipping {plan}: it was made with -destroy; --plan {plan} applies it"
                 ),
                 Examined::Judged | Examined::NotApproved => {}
                 Examined::Elsewhere { place } => {
@@ -233,7 +252,7 @@ impl Artifacts {
         &self,
         plan: &StoredPlan,
         wanted: Wanted<'_>,
-    ) -> Result<Examined, ClientError> {
+    ) -> Result<Examined, SearchError> {
         let name = plan.to_string();
         let binding = match self.binding_for(plan, wanted.key).await? {
             Ok(binding) => binding,
@@ -271,11 +290,11 @@ impl Artifacts {
             if !record.is_of(wanted.place, wanted.source) {
                 return Ok(Examined::Elsewhere { place: record.shown_place() });
             }
+            if let Some((theirs, ours)) = wanted.other_revision(record).await? {
+                return Ok(Examined::OtherRevision { theirs, ours });
+            }
             if record.destroys_by_argument() {
                 return Ok(Examined::DestroysByArgument);
-            }
-            if let Some((theirs, ours)) = wanted.other_revision(record).await {
-                return Ok(Examined::OtherRevision { theirs, ours });
             }
         }
         if let Some(defect) = plan.defect.clone() {

@@ -6,8 +6,9 @@ use datastore_api::{ClientError, Sha256};
 
 use crate::basis::BasisError;
 use crate::basis::binding::BindingError;
-use crate::run::artifacts::Defect;
+use crate::run::artifacts::{Defect, SearchError};
 use crate::source::archive::ArchiveError;
+use crate::source::error::CheckoutError;
 use crate::version::ToolName;
 
 /// There is no plan that may be applied.
@@ -40,6 +41,9 @@ pub(crate) enum StoredPlanError {
     Basis(#[from] BasisError),
     #[error(transparent)]
     Binding(#[from] BindingError),
+    /// The repository cannot be asked for the ordered revision.
+    #[error(transparent)]
+    Repository(#[from] Box<CheckoutError>),
     #[error("the plan {0} has no snapshot, and --snapshot=always requires one")]
     NoSnapshot(String),
     #[error("the snapshot of the plan {0} has no configuration of the tool")]
@@ -91,4 +95,13 @@ pub(crate) enum StoredPlanError {
     Datastore(#[from] ClientError),
     #[error(transparent)]
     Io(#[from] std::io::Error),
+}
+
+impl From<SearchError> for StoredPlanError {
+    fn from(error: SearchError) -> Self {
+        match error {
+            SearchError::Datastore(cause) => cause.into(),
+            SearchError::Repository(cause) => cause.into(),
+        }
+    }
 }

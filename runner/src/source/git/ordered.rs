@@ -2,20 +2,25 @@
 //! HEAD.
 
 use std::path::Path;
+use std::time::Duration;
 
 use tokio::sync::OnceCell;
 
 use crate::cli::Environment;
 use crate::process;
 use crate::source::checkout::Source;
+use crate::source::error::CheckoutError;
 use crate::source::git::command::program;
-use crate::source::git::reason::reason_of;
+use crate::source::git::reason::failure;
 use crate::source::git::source::GitSource;
 
 /// What an order without `--revision` names.
 const HEAD: &str = "HEAD";
 const BRANCHES: &str = "refs/heads/";
 const TAGS: &str = "refs/tags/";
+
+/// The time for the list of a repository's branches and tags: a server that sends nothing for a minute has ended before.
+const LIMIT: Duration = Duration::from_mins(5);
 
 /// The revision that a source names, as it is recorded with a plan. `branch`: that of the HEAD of a directory.
 pub(crate) fn named_revision(source: &Source, branch: Option<&String>) -> Option<String> {
@@ -40,8 +45,8 @@ pub(crate) struct OrderedRevision<'a> {
     remote: OnceCell<Remote>,
 }
 
-/// What the repository has now. What is unknown is `None`.
-#[derive(Debug, Default, PartialEq, Eq)]
+/// What the repository has now. What it does not tell is `None`.
+#[derive(Debug, PartialEq, Eq)]
 struct Remote {
     /// The branch of its HEAD.
     head: Option<String>,
@@ -62,35 +67,43 @@ impl<'a> OrderedRevision<'a> {
     }
 
     /// Whether a plan of the revision `theirs` at `commit` may be of this one. It is if they have one name, or if this one is
-    /// at that commit now; a commit that is named is compared elsewhere. What is unknown is no difference.
-    pub(crate) async fn may_be(&self, theirs: Option<&str>, commit: Option<&str>) -> bool {
-        let (Some(theirs), ours) = (theirs, self.name()) else { return true };
+    /// at that commit now; a commit that is named is compared elsewhere. What the repository does not tell is no difference.
+    ///
+    /// # Errors
+    ///
+    /// Only the repository tells, and it cannot be asked.
+    pub(crate) async fn may_be(
+        &self,
+        theirs: Option<&str>,
+        commit: Option<&str>,
+    ) -> Result<bool, CheckoutError> {
+        let (Some(theirs), ours) = (theirs, self.name()) else { return Ok(true) };
         if is_commit(ours) || is_same(ours, theirs) {
-            return true;
+            return Ok(true);
         }
-        let remote = self.remote().await;
+        let remote = self.remote().await?;
         if commit.is_some() && remote.commit.as_deref() == commit {
-            return true;
+            return Ok(true);
         }
-        match (remote.branch_of(ours), remote.branch_of(theirs)) {
+        Ok(match (remote.branch_of(ours), remote.branch_of(theirs)) {
             (Some(ours), Some(theirs)) => is_same(ours, theirs),
             _ => true,
-        }
+        })
     }
 
-    /// The commit at which it is now. `None`: it is unknown, or the order names a commit.
-    pub(crate) async fn commit(&self) -> Option<&str> {
+    /// The commit at which it is now. `None`: the repository does not tell, or the order names a commit.
+    pub(crate) async fn commit(&self) -> Result<Option<&str>, CheckoutError> {
         if is_commit(self.name()) {
-            return None;
+            return Ok(None);
         }
-        self.remote().await.commit.as_deref()
+        Ok(self.remote().await?.commit.as_deref())
     }
 
-    async fn remote(&self) -> &Remote {
-        self.remote.get_or_init(|| self.ask_remote()).await
+    async fn remote(&self) -> Result<&Remote, CheckoutError> {
+        self.remote.get_or_try_init(|| self.ask_remote()).await
     }
 
-    async fn ask_remote(&self) -> Remote {
+    async fn ask_remote(&self) -> Result<Remote, CheckoutError> {
         let (url, name) = (self.git.url(), self.name());
         let mut args = vec!["ls-remote", "--quiet", "--symref", "--", url];
         let names = ref_names(name);
@@ -100,20 +113,13 @@ impl<'a> OrderedRevision<'a> {
             args.extend(names.iter().map(String::as_str));
         }
         let program = program(Path::new("/"), &args, self.git.env(self.environment));
-        match process::output(&program).await {
-            Ok(output) if output.status.success() => {
-                Remote::of(&String::from_utf8_lossy(&output.stdout), &names)
-            }
-            Ok(output) => {
-                let reason = reason_of(&String::from_utf8_lossy(&output.stderr), output.status);
-                tracing::debug!("where {name} of {url} is now is unknown: {reason}");
-                Remote::default()
-            }
-            Err(error) => {
-                tracing::debug!("where {name} of {url} is now is unknown: {error}");
-                Remote::default()
-            }
+        let output = process::output_within(&program, LIMIT).await;
+        let output = output.map_err(|error| CheckoutError::Git { reason: error.to_string() })?;
+        if !output.status.success() {
+            let printed = String::from_utf8_lossy(&output.stderr);
+            return Err(failure(self.git, &printed, output.status));
         }
+        Ok(Remote::of(&String::from_utf8_lossy(&output.stdout), &names))
     }
 }
 

@@ -127,7 +127,8 @@ async fn plan_of_a_branch_that_has_moved_is_refused_although_it_is_applied_but_n
         sandbox.run_with(&datastore.url, &args)
     };
     let (main, key) = (["--revision", "main"], ["--revision", "main", "--order-key", "k"]);
-    assert_eq!(run("plan", &main).code, 0);
+    let plan = "p/0";
+    assert_eq!(run("plan", &["--revision", "main", "--run", "p"]).code, 0);
     for args in [&key[..], &main, &[]] {
         let applied = run("apply", args);
         assert_eq!(applied.code, 0, "{args:?}: {}", applied.stderr);
@@ -140,7 +141,11 @@ async fn plan_of_a_branch_that_has_moved_is_refused_although_it_is_applied_but_n
             assert!(refused.stderr.contains(words), "{words}: {}", refused.stderr);
         }
     }
-    let again = run("apply", &key);
-    assert_eq!(again.code, 0, "{}", again.stderr);
-    assert!(again.stderr.contains("nothing is applied again"), "{}", again.stderr);
+    // The key and the plan name what was ordered.
+    let planned = ["--plan", plan, "--strict"];
+    for args in [&key[..], &planned, &[&main[..], &planned].concat()] {
+        let again = run("apply", args);
+        assert_eq!(again.code, 0, "{args:?}: {}", again.stderr);
+        assert!(again.stderr.contains("nothing is applied again"), "{args:?}: {}", again.stderr);
+    }
 }
