@@ -72,6 +72,7 @@ mod state {
     mod commands;
     mod damage;
     pub(crate) mod documents;
+    mod first_state;
     mod gc;
     mod history;
     mod kills;

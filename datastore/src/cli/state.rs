@@ -1,8 +1,10 @@
 //! `datastore state`: what an operator does with terraform states.
 //!
-//! [`access`] works on the storage itself or through a datastore, [`table`] prints, [`tools`] lists the tools of layers, and [`faults`] is what `verify` checks.
+//! [`access`] works on the storage itself or through a datastore, [`document`] reads what `push` writes, [`table`] prints, [`tools`]
+//! lists the tools of layers, and [`faults`] is what `verify` checks.
 
 mod access;
+mod document;
 pub(crate) mod faults;
 mod table;
 mod tools;
@@ -15,6 +17,7 @@ use serde_json::{Value, json};
 
 use crate::cli::error::CommandError;
 use crate::cli::state::access::Access;
+use crate::cli::state::document::Document;
 use crate::config::{StateCommand, StateOrder};
 use crate::store::LayerStates;
 
@@ -40,8 +43,10 @@ pub async fn state(order: StateOrder, out: &mut impl Write) -> Result<(), Comman
         }
         StateCommand::Pull(key, version) => access.pull(&key, version, out).await?,
         StateCommand::Push { key, file, force } => {
+            let document = Document::open(file).await?;
             let before = access.head(&key).await?;
-            access.push(&key, file, force).await?;
+            let document = document.with_lineage(&key, &before).await?;
+            access.push(&key, document, force).await?;
             let after = access.head(&key).await?;
             pushed(&key, &before, &after, out)?;
         }

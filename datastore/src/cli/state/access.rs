@@ -1,7 +1,6 @@
 //! States in a storage, or in a datastore that serves them.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
 
 use bytes::Bytes;
 use datastore_api::client::{StateOrigin, Upload};
@@ -11,11 +10,12 @@ use datastore_api::{Client, ClientError, StateKey, VersionId};
 use fs_err::tokio as fs;
 use futures::{StreamExt as _, TryStreamExt as _};
 use reqwest::StatusCode;
-use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::io::AsyncRead;
 use tokio_util::io::ReaderStream;
 
 use crate::cli::commands::open_storage;
 use crate::cli::error::CommandError;
+use crate::cli::state::document::Document;
 use crate::config::StatePlace;
 use crate::start::StartError;
 use crate::store::{
@@ -164,24 +164,20 @@ impl Access {
         }
     }
 
-    /// Writes a document from a file, or from standard input.
+    /// Writes a document.
     pub(super) async fn push(
         &self,
         key: &StateKey,
-        file: Option<PathBuf>,
+        document: Document,
         force: bool,
     ) -> Result<(), CommandError> {
-        if let Some(path) = &file
-            && fs::metadata(path).await.is_ok_and(|found| found.is_dir())
-        {
-            let error = io::Error::from(io::ErrorKind::IsADirectory);
-            return Err(CommandError::File(error));
-        }
         match self {
             Self::Storage(store) => {
-                let reader: Box<dyn AsyncRead + Send + Unpin> = match file {
-                    Some(path) => Box::new(fs::File::open(path).await.map_err(CommandError::File)?),
-                    None => Box::new(tokio::io::stdin()),
+                let reader: Box<dyn AsyncRead + Send + Unpin> = match document {
+                    Document::File(path) => {
+                        Box::new(fs::File::open(path).await.map_err(CommandError::File)?)
+                    }
+                    Document::Bytes(bytes) => Box::new(io::Cursor::new(bytes)),
                 };
                 let pieces = ReaderStream::with_capacity(reader, PIECE);
                 let body = pieces.map(|piece: Result<Bytes, _>| piece.map_err(BoxError::from));
@@ -192,14 +188,9 @@ impl Access {
                     .await?)
             }
             Self::Datastore(client) => {
-                let upload = if let Some(path) = file {
-                    Upload::file(path).await.map_err(failed)?
-                } else {
-                    // It may be sent more than once.
-                    let mut document = Vec::new();
-                    let read = tokio::io::stdin().read_to_end(&mut document).await;
-                    read.map_err(CommandError::File)?;
-                    Upload::bytes(document)
+                let upload = match document {
+                    Document::File(path) => Upload::file(path).await.map_err(failed)?,
+                    Document::Bytes(bytes) => Upload::bytes(bytes),
                 };
                 let origin = StateOrigin::default();
                 // 409: another lineage, or a serial that is not higher.

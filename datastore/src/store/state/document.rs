@@ -186,8 +186,10 @@ fn read(bytes: &mut impl Read) -> Result<StateDocument, InvalidState> {
             return Err(missing(name));
         }
     }
-    let lineage =
-        fields.lineage.filter(|lineage| !lineage.is_empty()).ok_or_else(|| missing("lineage"))?;
+    let lineage = fields.lineage.ok_or_else(|| missing("lineage"))?;
+    if lineage.is_empty() {
+        return Err(InvalidState("`lineage` is empty".to_owned()));
+    }
     if lineage.len() > MAX_LINEAGE {
         return Err(InvalidState("`lineage` is longer than 256 bytes".to_owned()));
     }
@@ -211,13 +213,44 @@ fn read(bytes: &mut impl Read) -> Result<StateDocument, InvalidState> {
 
 /// Where the serial is in a document, so that it can be replaced. `None` if it is encrypted, or no state.
 pub(crate) fn serial_range(document: &[u8]) -> Option<Range<usize>> {
+    range_of(document, "serial")
+}
+
+/// Where the value of a member is in a document.
+fn range_of(document: &[u8], name: &str) -> Option<Range<usize>> {
     let Members(members) = serde_json::from_slice(document).ok()?;
     if members.iter().any(|(key, _)| key == "encrypted_data") {
         return None;
     }
-    let (_, value) = members.iter().find(|(key, _)| key == "serial")?;
+    let (_, value) = members.iter().find(|(key, _)| key == name)?;
     let start = value.get().as_ptr().addr().checked_sub(document.as_ptr().addr())?;
     Some(start..start + value.get().len())
+}
+
+/// Whether a document has an empty lineage: its tool has never reached the backend. It is read in bounded memory.
+pub(crate) fn has_empty_lineage(bytes: &mut impl Read) -> bool {
+    let mut json = serde_json::Deserializer::from_reader(Guard::cutting(bytes, MAX_DEPTH));
+    Fields::deserialize(&mut json).is_ok_and(|fields| {
+        fields.encrypted_data.is_none() && fields.lineage.is_some_and(|lineage| lineage.is_empty())
+    })
+}
+
+/// The document with this lineage in place of its empty one, and with a serial above 0, as terraform itself pushes it. `None` if
+/// it has a lineage, or is no state.
+pub(crate) fn with_lineage(document: &[u8], lineage: &str) -> Option<Vec<u8>> {
+    let (at, serial) = (range_of(document, "lineage")?, range_of(document, "serial")?);
+    let is_zero = &document[serial.clone()] == b"0";
+    let quoted = format!("\"{lineage}\"");
+    let mut parts = [(at.clone(), &*quoted), (serial, "1")];
+    parts.sort_by_key(|(range, _)| range.start);
+    let (mut changed, mut from) = (Vec::with_capacity(document.len() + quoted.len()), 0);
+    for (range, text) in parts.into_iter().filter(|(range, _)| is_zero || *range == at) {
+        changed.extend_from_slice(&document[from..range.start]);
+        changed.extend_from_slice(text.as_bytes());
+        from = range.end;
+    }
+    changed.extend_from_slice(&document[from..]);
+    (&document[at] == b"\"\"").then_some(changed)
 }
 
 /// The members of an object in their order, with their values as they are written.
@@ -422,6 +455,25 @@ mod tests {
         assert_eq!(&nested[serial_range(nested.as_bytes()).unwrap()], "23");
         assert_eq!(serial_range(b"{\"serial\":1,\"encrypted_data\":\"x\"}"), None);
         assert_eq!(serial_range(b"[]"), None);
+    }
+
+    #[test]
+    fn only_an_empty_lineage_is_replaced() {
+        let of = |serial: u64, lineage: &str| {
+            format!(r#"{{"serial": {serial}, "a": {{"lineage": ""}}, "lineage": "{lineage}"}}"#)
+        };
+        for (serial, expected) in [(0, 1), (1, 1), (10, 10)] {
+            let document = of(serial, "");
+            assert!(has_empty_lineage(&mut document.as_bytes()));
+            let changed = with_lineage(document.as_bytes(), "l").unwrap();
+            assert_eq!(String::from_utf8(changed).unwrap(), of(expected, "l"));
+        }
+        let lineage_first = with_lineage(br#"{"lineage":"","serial":0,"x":1}"#, "l").unwrap();
+        assert_eq!(lineage_first, br#"{"lineage":"l","serial":1,"x":1}"#);
+        for other in [&of(1, "m"), r#"{"serial": 1, "lineage": "", "encrypted_data": "x"}"#, "[]"] {
+            assert!(!has_empty_lineage(&mut other.as_bytes()), "{other}");
+            assert_eq!(with_lineage(other.as_bytes(), "l"), None, "{other}");
+        }
     }
 
     async fn place() -> Lease {
