@@ -38,6 +38,14 @@ impl Report {
         self.steps.len()
     }
 
+    /// Makes one entry of those from `first` on, if there are several.
+    pub(crate) fn join_tries_since(&mut self, first: usize) {
+        let count = self.steps.len().saturating_sub(first);
+        if count > 1 {
+            self.join_tries(first, u32::try_from(count).unwrap_or(u32::MAX));
+        }
+    }
+
     /// Makes one entry of those from `first` on, which are the tries of one step.
     pub(crate) fn join_tries(&mut self, first: usize, tries: u32) {
         let mut steps = self.steps.drain(first.min(self.steps.len())..).collect::<Vec<_>>();

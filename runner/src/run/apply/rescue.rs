@@ -141,10 +141,11 @@ impl Run<'_> {
                 break;
             }
         }
-        let steps = self.report.step_count() - first;
-        if steps > 1 {
-            self.report.join_tries(first, u32::try_from(steps).unwrap_or(u32::MAX));
+        if stored.is_open() && !pushed.is_done() {
+            // The last push may have taken minutes, and the datastore may be back.
+            stored = self.store_errored(errored).await;
         }
+        self.report.join_tries_since(first);
         errored.delivery.pushed = pushed.is_done();
         if takes_states || self.job.pod {
             errored.delivery.stored = Some(stored.is_done());

@@ -1,6 +1,7 @@
 //! A state that its backend refused is stored, and pushed again, with a real tool and a backend that recovers or does not.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use support::{Ended, Fault, FaultyDatastore, Sandbox, TestDatastore, eventually};
@@ -121,6 +122,28 @@ async fn state_is_stored_though_no_push_is_left() {
     proxy.set_faults(Vec::new());
     let ended = tokio::task::block_in_place(|| runner.wait());
     assert_eq!(ended.code, 1, "{}", ended.stderr);
+    let stored = StoredRun::new(&datastore, "default", "x", "r");
+    let state = json(&stored.artifact("errored.tfstate", 0).await);
+    assert_eq!(state["resources"][0]["name"], "a", "{}", ended.stderr);
+}
+
+/// The push that nothing follows may take minutes.
+#[tokio::test(flavor = "multi_thread")]
+async fn state_is_stored_after_the_last_push_if_the_datastore_is_back_by_then() {
+    let (sandbox, server) = module();
+    let datastore = TestDatastore::memory().await;
+    let fault = Fault { method: "PUT", part: "name=errored.tfstate", status: 403, times: ALWAYS };
+    let proxy = Arc::new(FaultyDatastore::before(&datastore.url, vec![fault]).await);
+    let (url, seen) = (proxy.url.clone(), "POST");
+    server.refuse(seen, 403, ALWAYS);
+    // The tool's own request is the first one.
+    server.contents().on_fault = Some(Box::new(move |contents: &mut Contents| {
+        if contents.seen.iter().filter(|method| *method == seen).count() == 2 {
+            proxy.set_faults(Vec::new());
+        }
+    }));
+    let ended = sandbox.run_with(&url, &[&APPLY[..], &["--run", "r", "--grace", "1ms"]].concat());
+    assert_eq!((ended.code, pushes(&sandbox)), (1, 1), "{}", ended.stderr);
     let stored = StoredRun::new(&datastore, "default", "x", "r");
     let state = json(&stored.artifact("errored.tfstate", 0).await);
     assert_eq!(state["resources"][0]["name"], "a", "{}", ended.stderr);
