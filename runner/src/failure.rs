@@ -649,4 +649,12 @@ mod tests {
             assert!(failure.hint().unwrap().contains(next), "{failure:?}");
         }
     }
+
+    #[test]
+    fn source_that_this_user_may_not_read_is_a_configuration_error() {
+        let denied = io::Error::from(io::ErrorKind::PermissionDenied);
+        let failure = Failure::from(&CheckoutError::Io(denied));
+        assert_eq!(failure.kind, Kind::Config);
+        assert!(failure.hint.unwrap().starts_with("make it readable for this user"));
+    }
 }

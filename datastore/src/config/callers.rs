@@ -134,7 +134,7 @@ impl Settings<'_> {
         if !tokens.is_empty() && !policy.has_tokens() {
             let files = tokens.iter().map(|file| file.display().to_string()).collect::<Vec<_>>();
             self.warnings.push(format!(
-                "no rule in {} grants a token any permission; create one with `datastore token ID --rules FILE`",
+                "no rule in {} grants a token any permission; create one with `datastore token ID --namespace NAMESPACE --rules FILE`",
                 files.join(", ")
             ));
         }
@@ -146,7 +146,7 @@ impl Settings<'_> {
         match policy.unknown_token() {
             Some(id) if !tokens.is_empty() => Err(format!(
                 "a rule names the token `{id}`, but no rule has its `sha256`\nhint: create the token with `datastore \
-                 token {id}`"
+                 token {id} --namespace NAMESPACE --rules FILE`"
             )),
             _ => Ok((policy, rule_files)),
         }
@@ -159,7 +159,7 @@ impl Settings<'_> {
             if location == "--auth" && error.kind() == io::ErrorKind::NotFound {
                 let file = file.display();
                 return format!(
-                    "{message}\nhint: create it with `datastore token ID --rules {file}`"
+                    "{message}\nhint: create it with `datastore token ID --namespace NAMESPACE --rules {file}`"
                 );
             }
             message

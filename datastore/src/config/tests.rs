@@ -165,7 +165,7 @@ fn an_error_names_the_setting_and_what_is_expected() {
     insta::assert_snapshot!(serve("--auth none --auth tokens=/x"), @"error: --auth: invalid value `none,tokens=/x`: `none` cannot be combined with other values");
     insta::assert_snapshot!(serve("--auth tokens=/x"), @"
     error: --auth: /x: entity not found
-    hint: create it with `datastore token ID --rules /x`
+    hint: create it with `datastore token ID --namespace NAMESPACE --rules /x`
     ");
     insta::assert_snapshot!(serve("--auth password"), @"error: --auth: invalid value `password`: expected kubernetes, tokens=FILE, oidc=ISSUER with audience=NAME or client-id=ID, or none");
     insta::assert_snapshot!(serve("--drain-delay 5"), @"error: --drain-delay: invalid value `5`: expected a duration with a unit, such as 500ms, 30s, 5m, 1h30m or 7d");
@@ -328,12 +328,12 @@ fn rules_are_read_from_files() {
     let refusal = |args| read(args).unwrap_err().1;
     insta::assert_snapshot!(refusal("--auth tokens=/about").trim(), @"
     error: a rule names the token `ci`, but no rule has its `sha256`
-    hint: create the token with `datastore token ci`
+    hint: create the token with `datastore token ci --namespace NAMESPACE --rules FILE`
     ");
     insta::assert_snapshot!(refusal("--auth tokens=/tokens --policy /broken").trim(), @"error: --policy: /broken: line 1 column 15: expected mapping start");
     insta::assert_snapshot!(refusal("--auth tokens=/nowhere").trim(), @"
     error: --auth: /nowhere: entity not found
-    hint: create it with `datastore token ID --rules /nowhere`
+    hint: create it with `datastore token ID --namespace NAMESPACE --rules /nowhere`
     ");
 }
 
@@ -467,7 +467,7 @@ fn settings_and_rules_without_effect_are_warned_of() {
     insta::assert_snapshot!(warnings("", &[list], ""), @"BURRITO_DATASTORE_SERVICEACCOUNTS has no effect: --auth is `none`, so every caller has every permission");
     let tokens = "--auth tokens=/tokens";
     assert_eq!(warnings(tokens, &[], &rule("namespaces: [a], verbs: [read]")), "");
-    insta::assert_snapshot!(warnings(tokens, &[], "rules: []"), @"no rule in /tokens grants a token any permission; create one with `datastore token ID --rules FILE`");
+    insta::assert_snapshot!(warnings(tokens, &[], "rules: []"), @"no rule in /tokens grants a token any permission; create one with `datastore token ID --namespace NAMESPACE --rules FILE`");
     for nothing in [
         "namespaces: [a], verbs: []",
         "namespaces: [], verbs: [read]",

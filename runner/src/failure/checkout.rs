@@ -32,10 +32,7 @@ impl From<&CheckoutError> for Failure {
                 ),
             CheckoutError::Io(cause)
             | CheckoutError::Archive { error: ArchiveError::File(_, cause), .. } => {
-                failure.with_hint(match cause.kind() {
-                    io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => NO_ROOM,
-                    _ => "set --work-dir or TMPDIR to a directory that can be created and written",
-                })
+                failure.with_hint(of_io(cause))
             }
             CheckoutError::Archive { error, .. } => failure.with_hint(&of_archive(error)),
             CheckoutError::Stopped(stop) => failure.with_hint(after_stop(*stop)),
@@ -119,12 +116,24 @@ fn kind(error: &CheckoutError) -> Kind {
         CheckoutError::Network { .. } => Kind::Network,
         CheckoutError::NoBundle(_) | CheckoutError::NotInBundle { .. } => Kind::Config,
         CheckoutError::Datastore(cause) => datastore_kind(cause),
+        CheckoutError::Io(cause) if cause.kind() == io::ErrorKind::PermissionDenied => Kind::Config,
         CheckoutError::Git { .. } | CheckoutError::Io(_) | CheckoutError::Unread(_) => {
             Kind::Unclassified
         }
         CheckoutError::Archive { error: ArchiveError::File(..), .. } => Kind::Unclassified,
         CheckoutError::Archive { .. } => Kind::Config,
         CheckoutError::Stopped(stop) => Kind::Stopped(*stop),
+    }
+}
+
+/// What to do about a file that cannot be read or written.
+fn of_io(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => NO_ROOM,
+        io::ErrorKind::PermissionDenied => {
+            "make it readable for this user; if it is to be written, set --work-dir or TMPDIR to a directory that can be"
+        }
+        _ => "set --work-dir or TMPDIR to a directory that can be created and written",
     }
 }
 

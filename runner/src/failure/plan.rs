@@ -193,7 +193,8 @@ fn of_elsewhere(what: &str, theirs: &str) -> &'static str {
         "nothing was applied; the state is in the datastore: apply with --state datastore (PLANCHA_STATE), or plan again \
          without it"
     } else if what == REVISION {
-        "nothing was applied; plan the ordered revision, or name the plan and leave out --strict: --plan RUN/ATTEMPT"
+        "nothing was applied; name the plan's revision (--revision), plan the ordered one, or name the plan and leave out \
+         --strict: --plan RUN/ATTEMPT"
     } else {
         "nothing was applied; plan here, or apply where the plan was made"
     }

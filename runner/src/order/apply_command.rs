@@ -64,6 +64,7 @@ impl ApplyCommand {
             ("--layer", args.identity.layer.as_ref().map(path)),
             ("--namespace", args.identity.namespace.as_ref().map(|name| text(name))),
             ("--name", args.identity.name.as_ref().map(|name| text(name))),
+            ("--inputs-dir", args.inputs.inputs_dir.as_ref().map(path)),
             ("--plan-file", args.plan_file.as_ref().map(path)),
             ("--state-in", state.state_in.as_ref().map(path)),
             ("--state-out", state_out.map(path)),

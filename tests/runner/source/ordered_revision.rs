@@ -104,7 +104,7 @@ async fn named_plan_of_another_branch_is_applied_with_a_warning_and_refused_if_s
     plans.plan(url, "s", &SIDE);
     let other = "the plan s/0 was made for another revision: feat/side; here it is main";
     let named = [&MAIN[..], &["--plan", "s"]].concat();
-    let next = "plan the ordered revision, or name the plan and leave out --strict";
+    let next = "plan the ordered one, or name the plan and leave out --strict";
     plans.apply(url, &[&named[..], &["--strict"]].concat(), 9, &[other, next]);
     plans.apply(url, &named, 0, &[other]);
 }

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use super::call::Call;
 use super::error::{ClientError, Digests, is_transient, transport};
 use super::sender::{NOT_FOUND, Sender};
-use super::settings::{Settings, certificates};
+use super::settings::{Settings, certificates, damaged};
 use super::silence::{Notice, Progress, Silence};
 use super::transfer::{Download, Upload, error_message};
 use crate::digest::{Hasher, Sha256};
@@ -62,7 +62,11 @@ impl Client {
             // Reading the system's certificates takes longer than a request on loopback.
             http = http.tls_certs_only([]);
         }
-        let http = http.build().map_err(|error| ClientError::Setup(error.to_string()))?;
+        let http = http.build().map_err(|error| match &*settings.ca_files {
+            [] => ClientError::Setup(error.to_string()),
+            // Found only here.
+            files => damaged(files),
+        })?;
         let silence = Arc::new(Silence::new(settings.timeout, settings.notify));
         Ok(Self(Arc::new(Inner { http, settings, silence, is_ours: AtomicBool::new(false) })))
     }

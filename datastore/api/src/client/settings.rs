@@ -47,12 +47,17 @@ impl Settings {
 /// The certificates in a PEM file; at least one.
 pub(super) fn certificates(file: &Path) -> Result<Vec<reqwest::Certificate>, ClientError> {
     let pem = fs_err::read(file)?;
-    let refused = |reason: &str| ClientError::Setup(format!("{}: {reason}", file.display()));
     match reqwest::Certificate::from_pem_bundle(&pem) {
-        Ok(certificates) if certificates.is_empty() => {
-            Err(refused("it contains no certificate in PEM format"))
-        }
-        Ok(certificates) => Ok(certificates),
-        Err(_) => Err(refused("it is not a certificate in PEM format")),
+        Ok(certificates) if !certificates.is_empty() => Ok(certificates),
+        _ => Err(damaged(&[file.to_owned()])),
     }
+}
+
+/// One of these files has no certificates, or a damaged one.
+pub(super) fn damaged(files: &[PathBuf]) -> ClientError {
+    let files = files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>();
+    let files = files.join(" or ");
+    ClientError::Setup(format!(
+        "{files} contains no PEM certificates, or a damaged one; next: name a whole file of PEM certificates"
+    ))
 }
