@@ -73,19 +73,51 @@ fn plan_whose_error_terragrunt_ignores_has_failed() {
     }
 }
 
-/// The tool has done its work.
+/// The tool has done its work, whatever the hook prints.
 #[test]
 #[ignore = "needs real tools"]
 fn ignored_error_of_a_hook_fails_nothing() {
     for terragrunt in Terragrunt::all() {
         let sandbox = &terragrunt.sandbox;
         sandbox.write("main.tf", "resource \"terraform_data\" \"a\" {}\n");
-        let hook = "terraform {\n  after_hook \"x\" {\n    commands = [\"plan\", \"apply\"]\n    \
-            execute  = [\"sh\", \"-c\", \"echo REASON >&2; exit 3\"]\n  }\n}\n";
-        sandbox.write("terragrunt.hcl", &format!("{hook}{}", ignoring("REASON")));
-        for args in [&["plan", "--plan-file", "p"][..], &["apply", "--plan-file", "p"]] {
-            let ended = terragrunt.run(args, &[]);
-            assert_eq!(ended.code, 0, "{args:?}: {}\n{}", ended.stdout, ended.stderr);
+        for prints in ["REASON", "Error: REASON"] {
+            sandbox.write("terragrunt.hcl", &hooks(&[hook("after", prints, 3)]));
+            for args in [&["plan", "--plan-file", "p"][..], &["apply", "--plan-file", "p"]] {
+                let ended = terragrunt.run(args, &[]);
+                assert_eq!(ended.code, 0, "{args:?}: {}\n{}", ended.stdout, ended.stderr);
+            }
         }
     }
+}
+
+/// Hooks that fail and print errors of their own, before and after that of the tool.
+#[test]
+#[ignore = "needs real tools"]
+fn ignored_error_of_the_tool_is_one_beside_those_of_hooks() {
+    for terragrunt in Terragrunt::all() {
+        let sandbox = &terragrunt.sandbox;
+        sandbox.write("main.tf", FAILING);
+        let (before, error) = (hook("before", "REASON", 0), hook("error", "Error: REASON", 3));
+        sandbox.write("terragrunt.hcl", &hooks(&[before, error]));
+        let plan = terragrunt.run(&["plan", "--plan-file", "p"], &[]);
+        assert_eq!(plan.code, 0, "{}\n{}", plan.stdout, plan.stderr);
+        let apply = terragrunt.run(&["apply", "--plan-file", "p"], &[]);
+        assert_eq!(apply.code, 1, "{}\n{}", apply.stdout, apply.stderr);
+        let message = terragrunt.report()["message"].as_str().unwrap().to_owned();
+        assert!(message.contains("local-exec provisioner error"), "{message}");
+    }
+}
+
+/// A hook that prints this and ends with this code.
+fn hook(kind: &str, prints: &str, code: u8) -> String {
+    let condition = if kind == "error" { "on_errors = [\".*\"]" } else { "" };
+    format!(
+        "  {kind}_hook \"{kind}\" {{\n    commands = [\"plan\", \"apply\"]\n    {condition}\n    execute = \
+         [\"sh\", \"-c\", \"echo '{prints}' >&2; exit {code}\"]\n  }}\n"
+    )
+}
+
+/// A unit with these hooks that ignores errors with REASON.
+fn hooks(hooks: &[String]) -> String {
+    format!("terraform {{\n{}}}\n{}", hooks.concat(), ignoring("REASON"))
 }
