@@ -5,6 +5,7 @@
 //! mean for a run.
 
 mod apply_end;
+mod before_apply;
 mod below;
 mod diagnostic;
 mod json;
@@ -18,6 +19,7 @@ use std::io::{self, BufRead};
 
 use crate::process::url_secrets::{Parameters, masked};
 pub(crate) use crate::tool::diagnostics::apply_end::{ApplyEnd, Refusal, says_applied};
+pub(crate) use crate::tool::diagnostics::before_apply::failed_before_apply;
 pub(crate) use crate::tool::diagnostics::below::Below;
 pub(crate) use crate::tool::diagnostics::diagnostic::{Diagnostic, type_of, without_indexes};
 use crate::tool::diagnostics::parser::{Parser, Rank};

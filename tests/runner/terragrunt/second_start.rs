@@ -1,4 +1,10 @@
-//! Terragrunt starts the tool again after some errors. The plan of an apply is stale by then.
+//! Terragrunt starts the tool again after some errors. The plan of an apply is stale by then, unless the tool's apply has not begun.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use support::executable;
 
 use super::Terragrunt;
 
@@ -36,4 +42,53 @@ fn apply_fails_with_the_error_of_its_first_start() {
             );
         }
     }
+}
+
+#[test]
+#[ignore = "needs real tools"]
+fn apply_is_run_again_only_if_terragrunt_has_failed_before_it() {
+    for mut terragrunt in Terragrunt::all() {
+        fail_on_request(&mut terragrunt);
+        let sandbox = &terragrunt.sandbox;
+        sandbox.write("main.tf", "resource \"terraform_data\" \"a\" {}\n");
+        sandbox.write("terragrunt.hcl", "");
+        for (command, code) in [("apply", 6), ("init", 0)] {
+            let ended = terragrunt.run(&["plan", "--plan-file", "p"], &[]);
+            assert_eq!(ended.code, 0, "{}", ended.stderr);
+            for initialized in [".terraform", ".terragrunt-cache"] {
+                let _missing = fs::remove_dir_all(sandbox.work().join(initialized));
+            }
+            fs::write(sandbox.path(&format!("fail.{command}")), "").unwrap();
+            let ended = terragrunt.run(&["apply", "--plan-file", "p"], &[]);
+            assert_eq!(ended.code, code, "{command}: {}\n{}", ended.stdout, ended.stderr);
+            assert!(!sandbox.path(&format!("fail.{command}")).exists(), "{command}");
+            let is_init = command == "init";
+            let is_again = ended.stderr.contains("terragrunt init failed: transient");
+            assert_eq!(is_again, is_init, "{command}: {}", ended.stderr);
+            let report = terragrunt.report();
+            let steps = report["steps"].as_array().unwrap();
+            let apply = steps.iter().find(|step| step["name"] == "apply").unwrap();
+            assert_eq!(apply["attempts"], if is_init { 2 } else { 1 }, "{report}");
+        }
+    }
+}
+
+/// Makes each command of tofu fail once with a transient error where there is a file `fail.COMMAND`.
+fn fail_on_request(terragrunt: &mut Terragrunt) {
+    let (tools, bin_dir) = (Path::new(&terragrunt.tools), terragrunt.sandbox.path("bin"));
+    let tofu = bin_dir.join("OpenTofu/1.9.4/tofu");
+    fs::create_dir_all(tofu.parent().unwrap()).unwrap();
+    symlink(tools.join("Terragrunt"), bin_dir.join("Terragrunt")).unwrap();
+    let fails = terragrunt.sandbox.path("fail");
+    let real = tools.join("OpenTofu/1.9.4/tofu");
+    executable(
+        &tofu,
+        &format!(
+            "#!/bin/sh\nif rm {}.$1 2>/dev/null; then\n  \
+             echo 'Error: Client.Timeout exceeded while awaiting headers' >&2\n  exit 1\nfi\nexec {} \"$@\"\n",
+            fails.display(),
+            real.display()
+        ),
+    );
+    bin_dir.to_str().unwrap().clone_into(&mut terragrunt.tools);
 }

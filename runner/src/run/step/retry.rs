@@ -16,6 +16,7 @@ use std::io;
 use std::path::Path;
 
 use datastore_api::HumanDuration;
+use fs_err as fs;
 use tokio::time::Instant;
 
 use crate::process::Program;
@@ -26,6 +27,7 @@ use crate::run::prepare::Prepared;
 use crate::run::step::budget::{MAX_WAIT, Refusal, Tries, random};
 use crate::tool::argv::Tool;
 use crate::tool::diagnosis::Cause;
+use crate::tool::diagnostics::failed_before_apply;
 
 impl Run<'_> {
     /// Runs a step, and again as long as its errors are transient and a retry is left. `before` prepares each try.
@@ -47,6 +49,33 @@ impl Run<'_> {
             if prepared.uses_datastore_state() {
                 self.set_state_variables(prepared)?;
             }
+        }
+    }
+
+    /// Runs the tool's apply once. Terragrunt downloads the source and runs init before it, as a part of the step: as long as
+    /// only they have failed, with transient errors, the step is run again within the retries of an init. `logged` is the
+    /// length of the log before the step, and then before its last try.
+    pub(in crate::run) async fn apply_step(
+        &mut self,
+        prepared: &mut Prepared,
+        logged: &mut u64,
+        program: impl Fn(&Tool<'_>) -> Program,
+    ) -> Result<(), RunError> {
+        let mut tries = self.tries("init");
+        loop {
+            let result = self.step_with_mirror_fallback(prepared, "apply", &program).await;
+            self.end_try(&mut tries);
+            let Err(error) = result else { return Ok(()) };
+            let is_before = |log| failed_before_apply(log, &prepared.installed.path);
+            let may_repeat = prepared.terragrunt.is_some()
+                && !self.has_cut_output
+                && self.log.reader(*logged).and_then(is_before).unwrap_or(false);
+            if !may_repeat {
+                return Err(error);
+            }
+            self.before_retry(&mut tries, error).await?;
+            self.refresh_cli_config(prepared)?;
+            *logged = fs::metadata(self.log.path())?.len();
         }
     }
 

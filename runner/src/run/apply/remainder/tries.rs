@@ -193,14 +193,14 @@ impl Run<'_> {
         prepared: &mut Prepared,
         applying: &Applying<'_>,
         (step, number): (&Step, u32),
-        logged: u64,
+        mut logged: u64,
     ) -> Result<(), RunError> {
         let program = |tool: &Tool<'_>| match &step.plan {
             Some(plan) => tool.apply(plan),
             None => tool.apply_unplanned(&step.options),
         };
         self.begin_ledger(prepared, step.sha256, number == 1).await?;
-        let result = self.step_with_mirror_fallback(prepared, "apply", program).await;
+        let result = self.apply_step(prepared, &mut logged, program).await;
         let Applying { places, record, .. } = applying;
         let written = (*places, logged);
         let workspace = &prepared.workspace;
