@@ -75,10 +75,17 @@ fn redacted_variables_are_listed_with_commas_and_other_lists_are_refused() {
         sandbox.write("main.tf", MODULE);
         let mut command = sandbox.command(&["apply", "--no-plan"]);
         command.env("PLANCHA_REDACT_ENV", list).env("OTHER_PIN", "other-pin-4711");
+        command.env("deploy.pin-2", PIN);
         command.env("TF_VAR_api_token", TOKEN).env("DEPLOY_PIN", PIN);
         command.output().unwrap().into()
     };
-    for list in ["OTHER_PIN, DEPLOY_PIN", " DEPLOY_PIN ,", "DEPLOY_PIN,NO_SUCH_PIN"] {
+    for list in [
+        "OTHER_PIN, DEPLOY_PIN",
+        " DEPLOY_PIN ,",
+        "DEPLOY_PIN,NO_SUCH_PIN",
+        "deploy.pin-2",
+        "DEPLOY_PIN,hunter2hunter2",
+    ] {
         let ended = run(list);
         assert_eq!(ended.code, 0, "{list}: {}", ended.stderr);
         assert!(ended.stdout.contains("pin ***"), "{list}: {}", ended.stdout);
@@ -88,13 +95,18 @@ fn redacted_variables_are_listed_with_commas_and_other_lists_are_refused() {
             "{}",
             ended.stderr
         );
+        let is_unset = ended.stderr.contains("this variable is not set");
+        assert_eq!(is_unset, list.contains("hunter") || list.contains("NO_"), "{}", ended.stderr);
+        assert!(!ended.stderr.contains("hunter"), "{}", ended.stderr);
     }
     for list in
-        ["OTHER_PIN DEPLOY_PIN", "DEPLOY_PIN;OTHER_PIN", "DEPLOY_PIN=1", "$DEPLOY_PIN", "1_PIN"]
+        ["OTHER_PIN DEPLOY_PIN", "DEPLOY_PIN;OTHER_PIN", "DEPLOY_PIN=hunter2", "$DEPLOY_PIN"]
     {
         let ended = run(list);
         assert_eq!(ended.code, 64, "{list}: {}", ended.stdout);
         assert!(ended.stderr.contains("separated by commas"), "{list}: {}", ended.stderr);
+        assert!(!ended.stderr.contains("_PIN"), "{list}: {}", ended.stderr);
+        assert!(!ended.stderr.contains("hunter2"), "{list}: {}", ended.stderr);
     }
 }
 

@@ -70,9 +70,11 @@ pub(super) fn with_hint(
     program: &clap::Command,
 ) -> clap::Error {
     if let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) {
-        // A URL in place of another value may hold a password.
-        let shown = ContextValue::String(masked(value, Parameters::Secret));
-        error.insert(ContextKind::InvalidValue, shown);
+        // A URL in place of another value may hold a password, and what is to be masked may be here by mistake.
+        let argument = error.get(ContextKind::InvalidArg).map(ContextValue::to_string);
+        let is_secret = argument.is_some_and(|argument| argument.starts_with("--redact-env"));
+        let shown = if is_secret { "***".to_owned() } else { masked(value, Parameters::Secret) };
+        error.insert(ContextKind::InvalidValue, ContextValue::String(shown));
     }
     let words = given.iter().skip(1).filter_map(|word| word.to_str()).collect::<Vec<_>>();
     let command = command(program, &words);

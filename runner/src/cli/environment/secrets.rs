@@ -60,17 +60,21 @@ pub(crate) fn add_secrets(redaction: &Redaction, named: &[String]) {
         secrets.extend(of_variable(&name, &value));
     }
     for name in named.iter().filter(|name| !name.is_empty() && env::var_os(name).is_none()) {
+        // A shell may have put the value of a variable in place of its name.
+        let is_plain = name.bytes().all(|byte| matches!(byte, b'A'..=b'Z' | b'0'..=b'9' | b'_'));
+        let name = if is_plain { name } else { "***" };
         tracing::info!("nothing is masked for --redact-env {name}: this variable is not set");
     }
     redaction.add(secrets);
     redaction.add_files(files.into_iter().filter(|file| file.exists()));
 }
 
-/// The name of an environment variable. Anything else would mask nothing.
+/// The name of an environment variable, which may be any key of a Secret of Kubernetes, such as `tls.key`. What can only be
+/// another list, or a value, would mask nothing.
 pub(crate) fn variable_name(text: &str) -> Result<String, String> {
     let name = text.trim();
-    let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-    if !is_name || name.starts_with(|first: char| first.is_ascii_digit()) {
+    let is_foreign = |c: char| c.is_whitespace() || matches!(c, ';' | '=' | '$' | '\0');
+    if name.contains(is_foreign) {
         return Err("expected names of environment variables, separated by commas".to_owned());
     }
     Ok(name.to_owned())
