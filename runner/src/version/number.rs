@@ -67,9 +67,9 @@ impl Version {
         self.written == 0
     }
 
-    /// Whether it is written as releases are named: with at least three segments, or as a bare name.
+    /// Whether it is written as releases are named: with three segments, or as a bare name. An address of the network has four.
     pub(crate) fn is_written_out(&self) -> bool {
-        self.is_bare_name() || self.written >= 3
+        self.is_bare_name() || self.written == 3
     }
 
     /// Whether it can be the name of a release: at most three segments and no metadata.
