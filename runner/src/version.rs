@@ -15,6 +15,7 @@ mod required;
 mod search;
 mod syntax;
 mod tool_name;
+mod unit;
 mod wanted;
 
 pub use constraint::Constraint;

@@ -16,10 +16,11 @@ use crate::version::constraint::Constraint;
 use crate::version::context::Finding;
 use crate::version::error::VersionError;
 use crate::version::json::{self, Json};
-use crate::version::outline::{Attribute, Outline};
+use crate::version::outline::Outline;
 use crate::version::request::Requirement;
 use crate::version::syntax::{self, Literal, MAX_CONFIGURATION};
 use crate::version::tool_name::ToolName;
+use crate::version::unit::{Unit, is_local};
 
 /// More local modules than any configuration in use has.
 const MAX_MODULES: usize = 1000;
@@ -29,7 +30,7 @@ const MAX_MODULES: usize = 1000;
 struct Declaration {
     kind: Kind,
     text: String,
-    /// From 1; 0 in JSON, whose parser does not keep it.
+    /// From 1; 0 in JSON, whose parser does not keep it, and in a file that terragrunt writes.
     line: usize,
 }
 
@@ -126,15 +127,15 @@ pub(super) fn scan(dir: &Path, tool: ToolName) -> Result<Scan, VersionError> {
     let mut rules = Rules::default();
     let mut seen = BTreeSet::from([dir.to_owned()]);
     let mut to_do = vec![dir.to_owned()];
-    if let Some((unit, module)) = module_of_unit(dir)
-        && seen.insert(module.clone())
-    {
-        scan.trace.push(Finding::new(unit.display(), format!("runs {}", module.display())));
-        scan.files_read.push(unit);
-        to_do.push(module);
+    let unit = Unit::read(dir).filter(|unit| seen.insert(unit.module.clone()));
+    if let Some(Unit { file, module, .. }) = &unit {
+        scan.trace.push(Finding::new(file.display(), format!("runs {}", module.display())));
+        scan.files_read.push(file.clone());
+        to_do.push(module.clone());
     }
     while let Some(module) = to_do.pop() {
-        let (found, sources) = scan_module(&module, tool, &mut scan)?;
+        let unit = unit.as_ref().filter(|unit| unit.module == module);
+        let (found, sources) = scan_module(&module, unit, tool, &mut scan)?;
         rules.add(found);
         for source in sources {
             // The tool itself reports a missing module.
@@ -148,42 +149,10 @@ pub(super) fn scan(dir: &Path, tool: ToolName) -> Result<Scan, VersionError> {
     Ok(scan)
 }
 
-/// The configuration of terragrunt in a directory and the module that it runs, if its source is a literal relative path.
-fn module_of_unit(dir: &Path) -> Option<(PathBuf, PathBuf)> {
-    let names = ["terragrunt.hcl", "terragrunt.hcl.json"];
-    let unit = names.into_iter().map(|name| dir.join(name)).find(|file| file.is_file())?;
-    let text = syntax::lossy(syntax::read_at_most(&unit, MAX_CONFIGURATION).ok()??);
-    let literal = if unit.extension().is_some_and(|extension| extension == "json") {
-        let root = json::parse(&unit, &text).ok()?;
-        let mut sources = root.members("terraform").flat_map(|block| block.members("source"));
-        sources.next()?.literal()
-    } else if let Ok(body) = syntax::hcl(&unit, &text) {
-        let mut blocks = syntax::blocks(&body, "terraform");
-        let source = blocks.find_map(|block| syntax::attributes(&block.body, "source").next())?;
-        syntax::literal(&source.value)
-    } else {
-        let outline = Outline::read(&text, &["terraform", "source"]);
-        let is_source = |attribute: &&Attribute<'_>| {
-            let path = outline.path(attribute);
-            attribute.name == "source"
-                && matches!(path.as_slice(), [block] if block.kind == "terraform")
-        };
-        syntax::literal_of(outline.attributes.iter().find(is_source)?.value)
-    };
-    let Literal::Text(source) = literal else { return None };
-    // `//` only separates a package from a directory in it.
-    let module = is_local(&source).then(|| dir.join(source.replace("//", "/")))?;
-    let module = fs::canonicalize(module).ok().filter(|module| module.is_dir())?;
-    Some((unit, module))
-}
-
-fn is_local(source: &str) -> bool {
-    source.starts_with("./") || source.starts_with("../")
-}
-
-/// The rules of one module, and the sources of its local children.
+/// The rules of one module, and the sources of its local children. `unit`: the unit of terragrunt that runs the module.
 fn scan_module(
     dir: &Path,
+    unit: Option<&Unit>,
     tool: ToolName,
     scan: &mut Scan,
 ) -> Result<(Rules, impl Iterator<Item = String>), VersionError> {
@@ -207,17 +176,23 @@ fn scan_module(
         .map(|name| (name, false))
         .chain(overrides.into_iter().map(|name| (name, true)))
     {
-        let path = dir.join(name);
-        let contents = contents(&path, tool)?;
+        let generated = unit.and_then(|unit| Some((&unit.file, unit.overwrites(name)?)));
+        let (path, contents) = if let Some((unit, text)) = generated {
+            (unit.clone(), contents_of_generated(unit, name, text, tool))
+        } else {
+            let path = dir.join(name);
+            scan.files_read.push(path.clone());
+            let contents = contents(&path, tool)?;
+            (path, contents)
+        };
         // A module in an override file replaces the one with the same name.
         modules.extend(contents.modules.clone());
-        let found = Rules::of_file(&path, contents, &mut scan.trace)?;
+        let found = Rules::of_file((&path, name), contents, &mut scan.trace)?;
         if overrides {
             rules.override_with(found);
         } else {
             rules.add(found);
         }
-        scan.files_read.push(path);
     }
     Ok((rules, modules.into_values().filter(|source| is_local(source))))
 }
@@ -236,13 +211,13 @@ struct Rules {
 }
 
 impl Rules {
+    /// Those in a file with this name. `path` has its contents.
     fn of_file(
-        path: &Path,
+        (path, name): (&Path, &str),
         contents: Contents,
         trace: &mut Vec<Finding>,
     ) -> Result<Self, VersionError> {
-        let tofu_file = path.file_name().and_then(|name| FileName::parse(name.to_str()?));
-        let tofu_file = tofu_file.is_some_and(|name| name.tofu);
+        let tofu_file = FileName::parse(name).is_some_and(|name| name.tofu);
         let mut rules = Self { removes: contents.removes, ..Self::default() };
         for Declaration { kind, text, line } in contents.declarations {
             let place = match line {
@@ -318,7 +293,7 @@ fn contents_of(path: &Path, bytes: Vec<u8>, tool: ToolName) -> Contents {
         return Contents::default();
     }
     let text = syntax::lossy(bytes);
-    let mut contents = if path.extension().is_some_and(|extension| extension == "json") {
+    let contents = if path.extension().is_some_and(|extension| extension == "json") {
         match json::parse(path, &text) {
             Ok(root) => in_json(&root),
             Err(error) => {
@@ -329,17 +304,33 @@ fn contents_of(path: &Path, bytes: Vec<u8>, tool: ToolName) -> Contents {
     } else {
         in_hcl(path, &text)
     };
-    if tool != ToolName::Tofu {
-        contents.declarations.retain(|declaration| declaration.kind == Kind::RequiredVersion);
+    contents.for_tool(path, tool)
+}
+
+/// The same for a file with this name that terragrunt writes. Its text is in the configuration of the unit, and may not parse.
+fn contents_of_generated(unit: &Path, name: &str, text: &str, tool: ToolName) -> Contents {
+    let is_json = FileName::parse(name).is_some_and(|name| name.json);
+    let mut contents = if is_json { in_broken_json(text) } else { in_outline(text) };
+    for declaration in &mut contents.declarations {
+        declaration.line = 0;
     }
-    if contents.unknown {
-        tracing::warn!("{}: a required version that is not a literal is ignored", path.display());
-        contents.declarations.clear();
-    }
-    contents
+    contents.for_tool(unit, tool)
 }
 
 impl Contents {
+    /// What this tool reads of them. `path` has them.
+    fn for_tool(mut self, path: &Path, tool: ToolName) -> Self {
+        if tool != ToolName::Tofu {
+            self.declarations.retain(|declaration| declaration.kind == Kind::RequiredVersion);
+        }
+        if self.unknown {
+            let path = path.display();
+            tracing::warn!("{path}: a required version that is not a literal is ignored");
+            self.declarations.clear();
+        }
+        self
+    }
+
     fn declare(&mut self, kind: Kind, literal: Literal, line: usize) {
         match literal {
             Literal::Text(text) => self.declarations.push(Declaration { kind, text, line }),
@@ -464,7 +455,7 @@ pub(super) fn fuzz(bytes: &[u8]) {
         drop(in_outline(&syntax::lossy(bytes.to_vec())));
         for tool in [ToolName::Terraform, ToolName::Tofu] {
             let contents = contents_of(path, bytes.to_vec(), tool);
-            drop(Rules::of_file(path, contents, &mut Vec::new()));
+            drop(Rules::of_file((path, name), contents, &mut Vec::new()));
         }
     }
 }

@@ -119,6 +119,21 @@ fn joined<'a>(elements: impl Iterator<Item = &'a Element>) -> Literal {
     elements.map(part).collect::<Option<_>>().map_or(Literal::Unknown, Literal::Text)
 }
 
+/// The text of a template, with `${...}` where a value has to be evaluated.
+pub(super) fn template(expression: &Expression) -> Option<String> {
+    let elements = match expression {
+        Expression::String(text) => return Some(text.value().clone()),
+        Expression::StringTemplate(template) => template.iter(),
+        Expression::HeredocTemplate(heredoc) => heredoc.template.iter(),
+        _ => return None,
+    };
+    let part = |element: &Element| match joined(std::iter::once(element)) {
+        Literal::Text(text) => text,
+        Literal::Null | Literal::Unknown => "${...}".to_owned(),
+    };
+    Some(elements.map(part).collect())
+}
+
 /// The whole file; `None` if it does not exist.
 ///
 /// A file that cannot be read is ignored with a warning: in a parent directory it may belong to another user.

@@ -215,3 +215,45 @@ fn module_that_a_terragrunt_unit_runs_counts() {
         assert_eq!(look(&dir.path().join("live")).request.to_string(), expected, "{text}");
     }
 }
+
+#[test]
+fn file_that_a_terragrunt_unit_overwrites_counts_with_its_new_text() {
+    let module = ("mod/main.tf", "terraform {\n  required_version = \"~> 1.5.0\"\n}\n");
+    let quoted = r#""terraform { required_version = \"~> 1.6.0\" }""#;
+    let heredoc = "<<-EOF\n  terraform {\n    required_version = \"~> 1.6.0\"\n  }\n  provider \"x\" {\n    \
+        a = ${local.x}\n  }\n  EOF";
+    let evaluated = r#""terraform { required_version = \"${local.x}\" }""#;
+    let generate = |path: &str, attributes: &str, contents: &str| {
+        format!(
+            "terraform {{\n  source = \"../mod\"\n}}\ngenerate \"x\" {{\n  path = \"{path}\"\n  {attributes}\n  \
+             contents = {contents}\n}}\n"
+        )
+    };
+    let (overwrites, terragrunt) =
+        ("if_exists = \"overwrite\"", "if_exists = \"overwrite_terragrunt\"");
+    let odd = "locals {\n  a = {b = 1, c = 2 d = 3}\n}\n".to_owned();
+    let json = format!(
+        r#"{{"terraform": {{"source": "../mod"}}, "generate": {{"x": {{"path": "main.tf", "if_exists": "overwrite",
+            "contents": {quoted}}}}}}}"#
+    );
+    for (name, text, expected) in [
+        ("terragrunt.hcl", generate("main.tf", overwrites, quoted), "~> 1.6.0"),
+        ("terragrunt.hcl", generate("./main.tf", terragrunt, heredoc), "~> 1.6.0"),
+        ("terragrunt.hcl", odd + &generate("main.tf", overwrites, quoted), "~> 1.6.0"),
+        ("terragrunt.hcl.json", json, "~> 1.6.0"),
+        ("terragrunt.hcl", generate("main.tf", overwrites, "\"\""), "any stable version"),
+        ("terragrunt.hcl", generate("main.tf", overwrites, evaluated), "any stable version"),
+        ("terragrunt.hcl", generate("main.tf", overwrites, "local.x"), "any stable version"),
+        ("terragrunt.hcl", generate("main.tf", "if_exists = \"skip\"", quoted), "~> 1.5.0"),
+        ("terragrunt.hcl", generate("${local.x}.tf", overwrites, quoted), "~> 1.5.0"),
+        ("terragrunt.hcl", generate("sub/main.tf", overwrites, quoted), "~> 1.5.0"),
+        (
+            "terragrunt.hcl",
+            generate("main.tf", &format!("{overwrites}\n  disable = true"), quoted),
+            "~> 1.5.0",
+        ),
+    ] {
+        let dir = tree(&[module, (&format!("live/{name}"), &text)]);
+        assert_eq!(look(&dir.path().join("live")).request.to_string(), expected, "{text}");
+    }
+}
