@@ -186,6 +186,9 @@ fn read_only_unit_of_terragrunt_whose_parents_have_files_that_it_may_find_is_ref
         ("env.yaml", "env.yaml", true),
         ("env.yaml", "root.hcl", true),
         ("env.hcl", ".tflint.hcl", false),
+        ("env.hcl", "docker-bake.override.hcl", false),
+        ("env.hcl", "image.pkr.hcl", false),
+        ("image.pkr.hcl", "image.pkr.hcl", true),
         ("env.hcl", "notes.txt", false),
     ] {
         sandbox.write("code/u/terragrunt.hcl", &unit.replace("NAME", name));

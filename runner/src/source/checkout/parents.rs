@@ -26,6 +26,10 @@ static LOOKED_FOR: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r#"\bfind_in_parent_folders\(\s*\\?"([^"\\$%]+)\\?""#).expect("the pattern is valid")
 });
 
+/// The beginnings and ends of the names of files in HCL that are other tools': of Docker, Packer and Nomad.
+const OF_OTHERS: [(&str, &str); 4] =
+    [("docker-bake", ".hcl"), ("", ".pkr.hcl"), ("", ".pkrvars.hcl"), ("", ".nomad.hcl")];
+
 /// Checks the unit in `dir` of the directory `copy`, which is a copy of `original`.
 pub(super) fn check(original: &Path, copy: &Path, dir: &Path) -> Result<(), CheckoutError> {
     let is_unit = |name: &&str| dir.join(name).is_file();
@@ -59,13 +63,15 @@ pub(super) fn check(original: &Path, copy: &Path, dir: &Path) -> Result<(), Chec
     Ok(())
 }
 
-/// The files of a directory that terragrunt may find there: its configuration, and those with these names. One that cannot be
-/// listed has those that exist.
+/// The files of a directory that terragrunt may find there: those that may be its configuration, and those with these names. One
+/// that cannot be listed has those that exist.
 fn candidates(parent: &Path, named: &BTreeSet<OsString>) -> BTreeSet<OsString> {
     let entries = fs::read_dir(parent).into_iter().flatten().flatten();
     let is_configuration = |name: &OsString| {
         let name = name.to_string_lossy();
-        !name.starts_with('.') && (name.ends_with(".hcl") || name.ends_with(".hcl.json"))
+        let is_other = |(begin, end): &(&str, &str)| name.starts_with(begin) && name.ends_with(end);
+        let is_hcl = name.ends_with(".hcl") || name.ends_with(".hcl.json");
+        is_hcl && !name.starts_with('.') && !OF_OTHERS.iter().any(is_other)
     };
     let configuration = entries.map(|entry| entry.file_name()).filter(is_configuration);
     let all = configuration.chain(named.iter().cloned());
