@@ -83,6 +83,13 @@ pub enum CommandError {
         counted(*.0, "object", "objects")
     )]
     Undeleted(usize),
+    /// The states of this many layers could not be read, and were kept.
+    #[error(
+        "the states of {} cannot be read, and were kept with the records of applies\nhint: the lines `kept the states of` above \
+         have the reasons; `datastore verify states/` names what is damaged; run `gc` again when it is restored",
+        counted(*.0, "layer", "layers")
+    )]
+    DamagedStates(usize),
     /// The token, or its rule, could not be created.
     #[error("no token was created: {0}")]
     Token(String),
@@ -265,7 +272,7 @@ impl CommandError {
             Self::NoState(_) | Self::NoVersion(..) | Self::File(_) => 8,
             Self::State(error) => state_code(error),
             Self::Datastore(error, conflict) => datastore_code(error, *conflict),
-            Self::Corrupt(_) => 9,
+            Self::Corrupt(_) | Self::DamagedStates(_) => 9,
             Self::Damaged(damage) if damage.changed + damage.missing > 0 => 9,
             Self::Start(error) => error.exit_code(),
             Self::Storage(..) | Self::Unfit(_) | Self::Unknown(..) => 10,

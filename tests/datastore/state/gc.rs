@@ -40,10 +40,17 @@ fn max_age(age: Duration) -> Rules {
 }
 
 async fn gc(storage: &Storage, rules: Rules) -> String {
+    let (reported, result) = swept(storage, rules).await;
+    assert_eq!(result, Ok(()), "{reported}");
+    reported
+}
+
+/// What it prints, and its result.
+async fn swept(storage: &Storage, rules: Rules) -> (String, Result<(), String>) {
     let mut reported = Vec::new();
     let config = StorageConfig::plain(storage.clone());
-    commands::run(&config, StorageCommand::Gc(rules), &mut reported).await.unwrap();
-    String::from_utf8(reported).unwrap()
+    let result = commands::run(&config, StorageCommand::Gc(rules), &mut reported).await;
+    (String::from_utf8(reported).unwrap(), result.map_err(|error| error.to_string()))
 }
 
 /// The clock of a bucket shows whole seconds.
@@ -368,12 +375,57 @@ async fn states_whose_control_object_is_damaged_are_kept() {
             Some(damage) => std::fs::write(&control, damage).unwrap(),
             None => std::fs::remove_file(&control).unwrap(),
         }
-        let reported = gc(&Storage::File(datastore.root()), keep(0)).await;
+        let (reported, result) = swept(&Storage::File(datastore.root()), keep(0)).await;
+        assert!(result.unwrap_err().starts_with("the states of 1 layer cannot be read"));
         assert!(reported.starts_with("kept the states of team-a/network: "), "{reported}");
         assert!(!reported.contains("deleted states/team-a/"), "{reported}");
     }
     let listed = versions_of(&datastore, "team-b", "x").await;
     assert_eq!(serials(&listed), [2]);
+}
+
+#[tokio::test]
+async fn a_damaged_description_or_control_object_leaves_the_good_versions_of_all_workspaces() {
+    for damaged in ["control", "workspaces/default/versions"] {
+        let datastore = TestDatastore::temporary().await;
+        let storage = Storage::File(datastore.root());
+        for layer in ["network", "other"] {
+            let name = format!("team-a/{layer}");
+            for state in [format!("state/{name}"), format!("state/{name}/zone")] {
+                for serial in 1..=3 {
+                    let rest = format!("{state}?run=r{serial}/0");
+                    assert_eq!(post(&datastore, &rest, &document("l", serial, "a")).await, 200);
+                }
+            }
+            for (run, file) in [(1, "applied.json"), (1, "x.txt"), (2, "x.txt"), (3, "x.txt")] {
+                let file = format!(
+                    "artifacts?namespace=team-a&layer={layer}&run=r{run}&attempt=0&name={file}"
+                );
+                stored(&datastore, &file, "{}").await;
+            }
+        }
+        let mut path = datastore.root().join(".plancha/states/team-a/network").join(damaged);
+        if path.is_dir() {
+            // The newest one.
+            path.push(&files(&path)[0]);
+        }
+        let intact = std::fs::read(&path).unwrap();
+        std::fs::write(&path, "damaged").unwrap();
+        let rules = || Rules { keep_runs: Some(0), ..keep(1) };
+        let (reported, result) = swept(&storage, rules()).await;
+        assert!(result.unwrap_err().starts_with("the states of 1 layer cannot be read"));
+        assert!(reported.contains("kept the states of team-a/network: "), "{reported}");
+        assert!(reported.contains("deleted layers/team-a/other/r3/0/x.txt"), "{reported}");
+        std::fs::write(&path, intact).unwrap();
+        gc(&storage, rules()).await;
+        for layer in ["network", "other"] {
+            for workspace in ["default", "zone"] {
+                let rest = format!("{layer}&workspace={workspace}");
+                let listed = versions_of(&datastore, "team-a", &rest).await;
+                assert_eq!(serials(&listed), [3, 1], "{damaged}: {rest}");
+            }
+        }
+    }
 }
 
 async fn versions_of(datastore: &TestDatastore, namespace: &str, layer: &str) -> Value {

@@ -17,6 +17,8 @@ pub(super) struct Context<'a> {
     pub(super) now: Timestamp,
     /// Paths of records of applies that show which version of a state is good: no rule deletes them.
     pub(super) kept_records: &'a HashSet<String>,
+    /// The layers whose states cannot be read: any of their runs may have applied a version that is kept.
+    pub(super) damaged_states: &'a HashSet<String>,
     /// Whether encryption has replaced objects of a bucket, so that listings do not have their times.
     pub(super) has_rewritten: bool,
     /// What is live: no file of an attempt yet.
@@ -79,6 +81,8 @@ pub(super) struct Swept {
     pub(super) layers: HashSet<String>,
     /// Paths of the records of applies that are kept with a version of a state.
     pub(super) kept_records: HashSet<String>,
+    /// The layers whose states cannot be read: `<namespace>/<layer>`.
+    pub(super) damaged_states: HashSet<String>,
 }
 
 impl Swept {
@@ -106,6 +110,7 @@ impl Swept {
         self.removed_plans.extend(other.removed_plans);
         self.layers.extend(other.layers);
         self.kept_records.extend(other.kept_records);
+        self.damaged_states.extend(other.damaged_states);
     }
 }
 

@@ -24,7 +24,7 @@ use crate::store::{
 /// Descriptions that are read at the same time.
 const PARALLEL_READS: usize = 16;
 /// The record beside the files of a run whose apply has succeeded.
-const APPLIED: &str = "applied.json";
+pub(super) const APPLIED: &str = "applied.json";
 
 /// The states of one layer.
 struct Layer<'a> {
@@ -70,7 +70,7 @@ impl Context<'_> {
                 match layer.sweep(&mut swept).await {
                     // The version whose description is damaged may be one that is kept.
                     Err(CommandError::State(error @ StateError::Damaged(_))) => {
-                        swept.line(&kept_states(&layer.key, &error));
+                        swept.keep_states(&layer.key, &error);
                     }
                     result => result?,
                 }
@@ -78,9 +78,17 @@ impl Context<'_> {
             Err(StateError::Store(error)) => {
                 return Err(CommandError::Storage("read the control object of a layer", error));
             }
-            Err(error) => swept.line(&kept_states(&key, &error)),
+            Err(error) => swept.keep_states(&key, &error),
         }
         Ok(swept)
+    }
+}
+
+impl Swept {
+    /// Records a layer whose states cannot be read.
+    fn keep_states(&mut self, LayerKey { namespace, layer }: &LayerKey, error: &StateError) {
+        self.line(&format!("kept the states of {namespace}/{layer}: {error}"));
+        self.damaged_states.insert(format!("{namespace}/{layer}"));
     }
 }
 
@@ -392,11 +400,6 @@ fn why(expired: &Expired) -> String {
         Reason::Unused => "an interrupted write has left it".to_owned(),
         Reason::Deleted(deleted) => format!("its state was deleted at {deleted:.0}"),
     }
-}
-
-/// The line about a layer whose states cannot be read.
-fn kept_states(LayerKey { namespace, layer }: &LayerKey, error: &StateError) -> String {
-    format!("kept the states of {namespace}/{layer}: {error}")
 }
 
 /// An error of the storage, or of what it has about a state.

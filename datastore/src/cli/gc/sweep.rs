@@ -19,6 +19,7 @@ use jiff::Timestamp;
 use crate::cli::error::CommandError;
 use crate::cli::gc::context::{Context, Lists, LiveObjects, Swept, failed};
 use crate::cli::gc::select::{Item, Reason, Rules};
+use crate::cli::gc::states::APPLIED;
 use crate::store::{INDEX, Key, Object, RunSet, Store, StoreError};
 use crate::transport::limits::Size;
 
@@ -74,7 +75,16 @@ pub(in crate::cli) async fn sweep(
     let has_rewritten = store.has_rewritten_objects().await;
     let has_rewritten = has_rewritten.map_err(failed("look for encrypted objects"))?;
     let (live, lists) = (&nothing, &no_lists);
-    let context = Context { store, rules, now, kept_records: &none, has_rewritten, live, lists };
+    let context = Context {
+        store,
+        rules,
+        now,
+        kept_records: &none,
+        damaged_states: &none,
+        has_rewritten,
+        live,
+        lists,
+    };
     let live = context.complete_logs(&mut total).await?;
     let lists = context.lists().await?;
     let context = Context { live: &live, lists: &lists, ..context };
@@ -83,7 +93,9 @@ pub(in crate::cli) async fn sweep(
     let swept = states.map(|layer| context.sweep_states(layer)).buffered(parallelism.owners);
     print_all(swept, &mut total, out).await?;
     let kept_records = std::mem::take(&mut total.kept_records);
-    let context = Context { kept_records: &kept_records, ..context };
+    let damaged_states = std::mem::take(&mut total.damaged_states);
+    let context =
+        Context { kept_records: &kept_records, damaged_states: &damaged_states, ..context };
     for root in ["layers/", "repositories/"] {
         let owners = owners(store, root)?.map(async |items| {
             let items = items?;
@@ -99,7 +111,11 @@ pub(in crate::cli) async fn sweep(
     let verb = if rules.dry_run { "would be deleted" } else { "deleted" };
     let Swept { listed, deleted, bytes, failed, .. } = total;
     writeln!(out, "{deleted} of {listed} artifacts {verb}, {}", Size(bytes))?;
-    if failed > 0 { Err(CommandError::Undeleted(failed)) } else { Ok(()) }
+    match (failed, damaged_states.len()) {
+        (0, 0) => Ok(()),
+        (0, damaged) => Err(CommandError::DamagedStates(damaged)),
+        (failed, _) => Err(CommandError::Undeleted(failed)),
+    }
 }
 
 /// Prints the results in their order, and adds them up.
@@ -163,8 +179,12 @@ impl Owner<'_> {
             }
             _ => HashSet::new(),
         };
+        let has_damaged_states =
+            layer.is_some_and(|layer| self.context.damaged_states.contains(layer));
         let is_kept = |item: &Item| {
-            working.contains(group(item)) || self.context.kept_records.contains(&item.path)
+            working.contains(group(item))
+                || self.context.kept_records.contains(&item.path)
+                || has_damaged_states && is_applied_record(item)
         };
         for (item, reason) in expired.into_iter().filter(|(item, _)| !is_kept(item)) {
             selected.entry(group(item)).or_default().push((item, reason));
@@ -362,6 +382,11 @@ fn group(item: &Item) -> &str {
         _ => item.path.rmatch_indices('/').next(),
     };
     end.map_or(&item.path, |(end, _)| &item.path[..=end])
+}
+
+/// Whether it is the record beside the files of a run that its apply has succeeded.
+fn is_applied_record(item: &Item) -> bool {
+    matches!(&item.key, Key::File(.., file) if file.name() == APPLIED)
 }
 
 fn why(rules: &Rules, item: &Item, reason: Reason) -> String {
