@@ -272,3 +272,42 @@ async fn the_newest_of_each_kind_are_the_same_for_gc_after_an_encryption() {
         drop((double, root));
     }
 }
+
+#[tokio::test]
+async fn the_newest_run_is_the_same_for_gc_that_began_before_the_first_encryption() {
+    let double = FakeCloud::start(Dialect::S3);
+    let config = |at_rest| Config { at_rest, ..Config::of(double.storage()) };
+    let plain = TestDatastore::of(config(AtRest::default())).await;
+    let encrypted = TestDatastore::of(config(sealed(KEY))).await;
+    // The clock of the storage shows whole seconds. Only the older run is encrypted later.
+    for (datastore, run, minutes) in [(&plain, "old", 0), (&encrypted, "new", 1)] {
+        double.clock(SignedDuration::from_mins(minutes));
+        let log = format!("logs?namespace=a&layer=b&run={run}&attempt=0");
+        stored(datastore, &log, noise(500, 1)).await;
+    }
+    double.clock(SignedDuration::from_mins(2));
+    let (method, query, delay) = ("GET", "live", Duration::from_secs(2));
+    double.fault(CloudFault { method, query, times: 1, delay, ..CloudFault::default() });
+    let rules = Rules {
+        keep_runs: Some(1),
+        keep_states: None,
+        max_age: BTreeMap::new(),
+        min_age: Duration::ZERO,
+        dry_run: false,
+    };
+    let before = double.requests().len();
+    let gc = async {
+        let config = StorageConfig::plain(double.storage());
+        commands::run(&config, StorageCommand::Gc(rules), &mut Vec::new()).await.unwrap();
+    };
+    let encryption = async {
+        let is_listing = |request: &String| request.contains("live");
+        support::wait_for("the listing", async || {
+            double.requests()[before..].iter().any(is_listing).then_some(())
+        })
+        .await;
+        assert_eq!(encrypt(&encrypted, ORDER).await.json()["filesEncrypted"], 1);
+    };
+    tokio::join!(gc, encryption);
+    assert_eq!(double.artifacts(), ["layers/a/b/new/0/run.log"]);
+}

@@ -19,8 +19,6 @@ pub(super) struct Context<'a> {
     pub(super) kept_records: &'a HashSet<String>,
     /// The layers whose states cannot be read: any of their runs may have applied a version that is kept.
     pub(super) damaged_states: &'a HashSet<String>,
-    /// Whether encryption has replaced objects of a bucket, so that listings do not have their times.
-    pub(super) has_rewritten: bool,
     /// What is live: no file of an attempt yet.
     pub(super) live: &'a LiveObjects,
     /// What the datastore has made of plans and layers.

@@ -72,19 +72,9 @@ pub(in crate::cli) async fn sweep(
     let none = HashSet::new();
     let nothing = LiveObjects::default();
     let no_lists = Lists::default();
-    let has_rewritten = store.has_rewritten_objects().await;
-    let has_rewritten = has_rewritten.map_err(failed("look for encrypted objects"))?;
     let (live, lists) = (&nothing, &no_lists);
-    let context = Context {
-        store,
-        rules,
-        now,
-        kept_records: &none,
-        damaged_states: &none,
-        has_rewritten,
-        live,
-        lists,
-    };
+    let context =
+        Context { store, rules, now, kept_records: &none, damaged_states: &none, live, lists };
     let live = context.complete_logs(&mut total).await?;
     let lists = context.lists().await?;
     let context = Context { live: &live, lists: &lists, ..context };
@@ -166,7 +156,8 @@ impl Owner<'_> {
         } else {
             self.items.iter().filter(is_own).cloned().collect()
         };
-        let own = if self.context.has_rewritten && !rules.select(&own, now).is_empty() {
+        // Asked after the listing: an encryption may have begun since `gc` did.
+        let own = if !rules.select(&own, now).is_empty() && self.has_rewritten_objects().await? {
             Cow::Owned(self.with_written_times(&own).await?)
         } else {
             own
@@ -211,6 +202,12 @@ impl Owner<'_> {
             self.context.tidy_lists(layer, self.items, &mut total).await;
         }
         Ok(total)
+    }
+
+    /// Whether encryption has replaced objects of the bucket, so that listings do not have their times.
+    async fn has_rewritten_objects(&self) -> Result<bool, CommandError> {
+        let found = self.context.store.has_rewritten_objects().await;
+        found.map_err(failed("look for encrypted objects"))
     }
 
     /// The items with the times at which their contents were stored.
