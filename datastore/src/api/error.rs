@@ -335,7 +335,9 @@ fn state_status(error: &StateError, route: Route) -> StatusCode {
         | StateError::Contention
         | StateError::Busy
         | StateError::NoMemory { .. } => StatusCode::SERVICE_UNAVAILABLE,
-        StateError::Damaged(_) | StateError::Store(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        StateError::Damaged(_) | StateError::DamagedDescription(_) | StateError::Store(_) => {
+            StatusCode::INTERNAL_SERVER_ERROR
+        }
     }
 }
 

@@ -114,6 +114,8 @@ pub struct Damage {
     pub uncopied: usize,
     /// Those of the changed ones that belong to states.
     pub changed_states: usize,
+    /// Those of the changed ones that only describe a version of a state.
+    pub changed_descriptions: usize,
     /// Those of the missing ones that belong to states.
     pub missing_states: usize,
 }
@@ -121,6 +123,10 @@ pub struct Damage {
 /// What to do about damaged states.
 const STATE_DAMAGE: &str = "restore states/ and .plancha/states/ together from a backup; or, if only the document of a state is \
                             damaged, make an intact version the state with `datastore state restore KEY --version ID`";
+
+/// What to do about damaged descriptions of versions.
+const DESCRIPTION_DAMAGE: &str = "restore the description of a version from a backup, this file alone; without one remove it: that \
+                                  version is not listed any more, and `gc` deletes its document a week after it was stored";
 
 impl Damage {
     pub(super) fn is_none(self) -> bool {
@@ -138,7 +144,7 @@ impl Display for Damage {
                 self.changed,
                 "object has changed since it was stored",
                 "objects have changed since they were stored",
-                if self.changed > self.changed_states {
+                if self.changed > self.changed_states + self.changed_descriptions {
                     "restore from a backup, or accept the present bytes of one with `datastore verify --accept KEY`"
                 } else {
                     ""
@@ -173,7 +179,9 @@ impl Display for Damage {
         f.write_str(&texts.join("; "))?;
         let of_states =
             if self.changed_states + self.missing_states > 0 { STATE_DAMAGE } else { "" };
-        let hints = hints.into_iter().chain([of_states]).filter(|hint| !hint.is_empty());
+        let of_descriptions = if self.changed_descriptions > 0 { DESCRIPTION_DAMAGE } else { "" };
+        let hints =
+            hints.into_iter().chain([of_states, of_descriptions]).filter(|hint| !hint.is_empty());
         hints.into_iter().try_for_each(|hint| write!(f, "\nhint: {hint}"))
     }
 }
@@ -202,6 +210,7 @@ fn state_code(error: &StateError) -> u8 {
         | StateError::LastSerial(_)
         | StateError::Place { .. } => 9,
         StateError::Damaged(_)
+        | StateError::DamagedDescription(_)
         | StateError::Store(StoreError::NotFound | StoreError::Corrupt(_)) => 9,
         StateError::NotConditional
         | StateError::Elsewhere(_)

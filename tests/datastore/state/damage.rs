@@ -135,15 +135,25 @@ async fn a_changed_description_of_a_version_is_not_served_and_verify_names_it() 
         std::fs::write(&path, changed).unwrap();
         for rest in ["states?namespace=team-a&layer=network", &format!("{STATE}?version={id}")] {
             let refused = of(&datastore, "GET", rest, "").await;
-            let expected = format!("the description `{key}` is damaged");
+            let expected =
+                format!("the description `{key}` of a version is damaged: restore this file");
             assert!(refused.status == 500 && refused.text().contains(&expected), "{refused:?}");
         }
         let verified = verify();
         assert!(verified.code == 9 && verified.out.contains(&format!("changed {key}\n")));
+        assert!(verified.message.contains("this file alone"), "{verified:?}");
+        for other in ["restore states/", "--accept"] {
+            assert!(!verified.message.contains(other), "{verified:?}");
+        }
         let swept = ended(&mut program(&["gc", "--keep-runs", "1", "--storage", &storage]), "");
         let kept = "kept the states of team-a/network: the description ";
         assert!(swept.code == 9 && swept.out.contains(kept), "{swept:?}");
     }
+    // Without it, the version is not listed.
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(versions(&datastore, "").await["versions"].as_array().unwrap().len(), 1);
+    assert_eq!(of(&datastore, "GET", &format!("{STATE}?version={id}"), "").await.status, 404);
+    assert_eq!(verify().code, 0);
     // That of an earlier release has no digest.
     let mut earlier = serde_json::from_str::<serde_json::Value>(&stored).unwrap();
     assert!(earlier.as_object_mut().unwrap().remove("description_sha256").is_some());

@@ -69,7 +69,9 @@ impl Context<'_> {
                 let layer = layer.listed().await?;
                 match layer.sweep(&mut swept).await {
                     // The version whose description is damaged may be one that is kept.
-                    Err(CommandError::State(error @ StateError::Damaged(_))) => {
+                    Err(CommandError::State(
+                        error @ (StateError::Damaged(_) | StateError::DamagedDescription(_)),
+                    )) => {
                         swept.keep_states(&layer.key, &error);
                     }
                     result => result?,

@@ -40,13 +40,15 @@ pub(in crate::cli) async fn print_faults(
             if !is_shown || is_printed {
                 continue;
             }
-            let (count, of_states) = if fault.is_missing {
+            let (count, of_its_kind) = if fault.is_missing {
                 (&mut damage.missing, &mut damage.missing_states)
+            } else if fault.is_description {
+                (&mut damage.changed, &mut damage.changed_descriptions)
             } else {
                 (&mut damage.changed, &mut damage.changed_states)
             };
             *count += 1;
-            *of_states += 1;
+            *of_its_kind += 1;
             let verdict = if fault.is_missing { "missing" } else { "changed" };
             writeln!(out, "{verdict} {}", fault.path)?;
         }

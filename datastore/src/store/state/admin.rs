@@ -46,6 +46,8 @@ pub struct StateFault {
     pub path: String,
     /// Whether it is missing; otherwise its bytes cannot be what was stored.
     pub is_missing: bool,
+    /// Whether it only describes a version, and no other version depends on it.
+    pub is_description: bool,
 }
 
 impl Store {
@@ -120,7 +122,11 @@ impl Store {
         };
         let control = match self.control(layer).await {
             Err(StateError::Damaged(_)) => {
-                return Ok(vec![StateFault { path: control_path, is_missing }]);
+                return Ok(vec![StateFault {
+                    path: control_path,
+                    is_missing,
+                    is_description: false,
+                }]);
             }
             control => control?,
         };
@@ -132,10 +138,11 @@ impl Store {
             let LayerKey { namespace, layer } = layer.clone();
             let key = Key::State(StateKey { namespace, layer, workspace }, version.version);
             let path = key.to_path().unwrap_or_default();
+            let fault = |is_missing| StateFault { path, is_missing, is_description: false };
             match self.stat(&key).await {
                 Ok(stat) if stat.meta.sha256.is_none_or(|recorded| recorded == version.sha256) => {}
-                Ok(_) => faults.push(StateFault { path, is_missing: false }),
-                Err(StoreError::NotFound) => faults.push(StateFault { path, is_missing: true }),
+                Ok(_) => faults.push(fault(false)),
+                Err(StoreError::NotFound) => faults.push(fault(true)),
                 Err(error) => return Err(error.into()),
             }
         }
@@ -154,8 +161,9 @@ impl Store {
             let key = StateKey { namespace, layer, workspace };
             match self.described_version(&key, kind, &id).await {
                 Ok(_) => Ok(None),
-                Err(StateError::Damaged(_)) => {
-                    Ok(Some(StateFault { path: object.key, is_missing: false }))
+                Err(StateError::DamagedDescription(_)) => {
+                    let path = object.key;
+                    Ok(Some(StateFault { path, is_missing: false, is_description: true }))
                 }
                 Err(error) => Err(error),
             }

@@ -129,6 +129,12 @@ pub enum StateError {
     /// What the storage has about the layer's states is damaged or incomplete.
     #[error("{0}: restore it from a backup before you plan or apply anything of this layer")]
     Damaged(String),
+    /// The description of a version does not have the digest that is in it.
+    #[error(
+        "the description `{0}` of a version is damaged: restore this file from a backup; without one remove it, and that version \
+         is not listed any more"
+    )]
+    DamagedDescription(String),
     /// The storage cannot replace one version of an object.
     #[error(
         "states are not kept here: the storage cannot replace one version of an object, so two replicas could overwrite \

@@ -108,8 +108,7 @@ impl Store {
         let Some(bytes) = read.map_err(backend_error)?.map_err(backend_error)? else {
             return Ok(None);
         };
-        let damaged = || StateError::Damaged(format!("the description `{path}` is damaged"));
-        decode(&bytes).map(Some).ok_or_else(damaged)
+        decode(&bytes).map(Some).ok_or_else(|| StateError::DamagedDescription(path.to_string()))
     }
 
     /// The description of a version of any kind that can be read: the present one, an earlier one, a snapshot, or one that
