@@ -28,7 +28,7 @@ mod transfer;
 pub use self::approvals::ApprovalAnswer;
 pub use self::error::{ClientError, Digests};
 pub use self::health::Health;
-pub use self::http::{Client, Condition};
+pub use self::http::{Client, Condition, LOST_OBJECT};
 pub use self::live::{Appended, Followed, FollowedLog};
 pub use self::records::Claimed;
 pub use self::sender::Sender;

@@ -9,6 +9,7 @@ use axum::http::{HeaderName, HeaderValue, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use datastore_api::approval::RefusedApproval;
 use datastore_api::chain;
+use datastore_api::client::LOST_OBJECT;
 use datastore_api::digest::InvalidSha256;
 use serde_json::json;
 
@@ -226,7 +227,7 @@ impl ApiError {
 /// How many bytes of a live log are stored.
 pub(crate) const UPLOAD_OFFSET: HeaderName = HeaderName::from_static("upload-offset");
 
-/// Marks an answer whose object has changed in the storage: a retry cannot succeed.
+/// Marks an answer whose object has changed in the storage, or is gone: a retry cannot succeed.
 const DAMAGED: HeaderName = HeaderName::from_static("plancha-damaged");
 
 impl IntoResponse for ApiError {
@@ -248,10 +249,15 @@ impl IntoResponse for ApiError {
             problem(status, &text, &json!({}))
         };
         self.record();
-        if let Cause::Store(StoreError::Corrupt(_)) = self.cause {
-            response.headers_mut().insert(DAMAGED, HeaderValue::from_static("1"));
-        }
         let headers = response.headers_mut();
+        let damage = match self.cause {
+            Cause::Store(StoreError::Corrupt(_)) => Some("1"),
+            Cause::Store(StoreError::Lost(_)) => Some(LOST_OBJECT),
+            _ => None,
+        };
+        if let Some(damage) = damage {
+            headers.insert(DAMAGED, HeaderValue::from_static(damage));
+        }
         if let Cause::Range { size } = self.cause {
             headers.insert(CONTENT_RANGE, value(&format!("bytes */{size}")));
         }

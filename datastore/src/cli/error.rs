@@ -248,7 +248,10 @@ fn datastore_code(error: &ClientError, conflict: u8) -> u8 {
         (_, Some(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)) => 5,
         (ClientError::Token { .. }, _) => 5,
         (_, Some(StatusCode::NOT_FOUND)) | (ClientError::File(_) | ClientError::Setup(_), _) => 8,
-        (ClientError::Damaged { .. } | ClientError::Digest { .. }, _) => 9,
+        (
+            ClientError::Damaged { .. } | ClientError::Lost { .. } | ClientError::Digest { .. },
+            _,
+        ) => 9,
         (_, Some(StatusCode::CONFLICT)) => conflict,
         (_, Some(StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE)) => 64,
         _ => 10,

@@ -32,6 +32,10 @@ fn hint(kind: Kind, cause: &ClientError) -> Option<&'static str> {
             "provide a token with this permission, with --token-file or the variable PLANCHA_TOKEN (in Burrito's \
              pods: the mounted one)"
         }
+        (Kind::Integrity, ClientError::Lost { .. }) => {
+            "restore the file from a backup of the datastore's storage. Without one, find out first what the last apply has \
+             done: without the record of its digest, nothing shows any more that there was an apply, or an approval was used"
+        }
         (Kind::Integrity, _) => {
             "the stored file is damaged: `datastore verify` lists such files; restore it, or plan again"
         }
@@ -96,7 +100,10 @@ pub(super) fn datastore_kind(error: &ClientError) -> Kind {
     match (error, error.status()) {
         (_, Some(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)) => Kind::Credentials,
         (ClientError::Token { .. } | ClientError::Setup(_), _) => Kind::Config,
-        (ClientError::Digest { .. } | ClientError::Damaged { .. }, _) => Kind::Integrity,
+        (
+            ClientError::Digest { .. } | ClientError::Damaged { .. } | ClientError::Lost { .. },
+            _,
+        ) => Kind::Integrity,
         (ClientError::File(_), _) => Kind::Unclassified,
         _ => Kind::Datastore,
     }

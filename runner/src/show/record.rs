@@ -255,9 +255,10 @@ pub(super) async fn read_file(
 /// Whether the error is one of this file, and another file may be readable.
 pub(super) fn is_of_file(error: &ClientError) -> bool {
     match error {
-        ClientError::Damaged { .. } | ClientError::Answer { .. } | ClientError::Digest { .. } => {
-            true
-        }
+        ClientError::Damaged { .. }
+        | ClientError::Lost { .. }
+        | ClientError::Answer { .. }
+        | ClientError::Digest { .. } => true,
         // The token may have no rights for this kind of file.
         ClientError::Refused { status, .. } => status.as_u16() == 403,
         _ => false,

@@ -102,12 +102,24 @@ async fn the_record_of_an_apply_that_is_lost_is_neither_absent_nor_made_again() 
     let record = datastore.root().join(".plancha/applied/team-a/network").join(PLAN);
     std::fs::remove_file(&record).unwrap();
     for answer in [get(&datastore, &url).await, put(&datastore, &url, "second").await] {
-        assert_eq!(answer.status, 500, "{answer:?}");
+        assert_eq!((answer.status, answer.header("plancha-damaged")), (500, Some("lost")));
         let text = answer.text();
         assert!(
             text.contains("is missing: its digest is recorded, and its file is gone"),
             "{text}"
         );
+    }
+    // A retry would not help.
+    let key = AppliedKey {
+        namespace: run().namespace,
+        layer: run().layer,
+        plan: PLAN.parse::<Sha256>().unwrap(),
+    };
+    let client = client(&datastore.url);
+    let read = client.get_applied(&key).await.map(drop);
+    let written = client.put_applied(&key, &Upload::bytes("second")).await;
+    for refused in [read, written] {
+        assert!(matches!(refused, Err(ClientError::Lost { .. })), "{refused:?}");
     }
     assert!(!record.exists());
     std::fs::write(&record, "first").unwrap();

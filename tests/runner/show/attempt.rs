@@ -130,6 +130,29 @@ async fn apply_is_denied_only_where_it_is_known() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn lost_record_of_an_apply_hides_no_run_and_refuses_another_apply() {
+    let datastore = TestDatastore::temporary().await;
+    let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");
+    let apply = ["apply", "--layer", "layer.yaml"];
+    assert_eq!(sandbox.run_with(&datastore.url, PLAN).code, 0);
+    assert_eq!(sandbox.run_with(&datastore.url, &apply).code, 0);
+    let records = datastore.root().join(".plancha/applied/default/hello");
+    for record in std::fs::read_dir(records).unwrap() {
+        std::fs::remove_file(record.unwrap().path()).unwrap();
+    }
+    let lost = "is missing: its digest is recorded, and its file is gone";
+    let shown = sandbox.run_with(&datastore.url, &["show", "default/hello/p"]);
+    assert_eq!(shown.code, 0, "{}", shown.stderr);
+    assert!(shown.stdout.contains("\nOutcome: ") && !shown.stdout.contains("\nApplied: "));
+    assert!(shown.stderr.contains("whether the plan was applied cannot be read"));
+    assert!(shown.stderr.contains(lost), "{}", shown.stderr);
+    let refused = sandbox.run_with(&datastore.url, &apply);
+    assert_eq!(refused.code, 9, "{}", refused.stderr);
+    assert!(refused.stderr.contains(lost), "{}", refused.stderr);
+    assert!(refused.stderr.contains("find out first what the last apply has done"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn apply_whose_record_is_not_sent_is_shown_with_the_command_that_sends_it() {
     let datastore = TestDatastore::memory().await;
     let sandbox = Sandbox::new(RUNNER).hello().fake_terraform("");

@@ -59,6 +59,14 @@ pub enum ClientError {
         /// The digests, as far as they are known.
         digests: Digests,
     },
+    /// The object was stored, and its file is gone.
+    #[error("{call}: {message}")]
+    Lost {
+        /// Method and URL.
+        call: String,
+        /// The message of the datastore, at most 2 KiB of it.
+        message: String,
+    },
     /// The answer is not valid.
     #[error("{call}: the answer cannot be read: {reason}")]
     Answer {
@@ -112,6 +120,7 @@ impl ClientError {
             Self::Silent { .. }
             | Self::Unsupported { .. }
             | Self::Damaged { .. }
+            | Self::Lost { .. }
             | Self::Answer { .. }
             | Self::Token { .. }
             | Self::File(_)

@@ -19,8 +19,11 @@ use super::transfer::{Download, Upload, error_message};
 use crate::digest::{Hasher, Sha256};
 use crate::key::File;
 
-/// With this header a datastore says that the stored bytes of an object have changed.
+/// With this header a datastore says that the stored bytes of an object have changed, or with the value [`LOST_OBJECT`] that the object is
+/// gone.
 const DAMAGED: &str = "plancha-damaged";
+/// The value of the header `plancha-damaged` of an object that was stored and is gone.
+pub const LOST_OBJECT: &str = "lost";
 
 /// A client of one datastore. Clones share their connections.
 #[derive(Clone, Debug)]
@@ -348,7 +351,9 @@ impl Client {
         progress: &Progress,
     ) -> ClientError {
         let (silence, status) = (&self.0.silence, response.status());
-        if response.headers().contains_key(DAMAGED) {
+        let damage = response.headers().get(DAMAGED);
+        let is_lost = damage.is_some_and(|damage| damage == LOST_OBJECT);
+        if damage.is_some() && !is_lost {
             return self.damaged(call).await;
         }
         let mut sender = Sender::of(&response);
@@ -372,6 +377,9 @@ impl Client {
                 }
             }
         };
+        if is_lost {
+            return ClientError::Lost { call: self.name(call), message };
+        }
         if NOT_FOUND.contains(&&*message) && sender == Sender::Unknown {
             sender = Sender::Datastore;
         }
