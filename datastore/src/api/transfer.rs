@@ -211,6 +211,26 @@ impl Upload {
     /// Stores the body at `key`.
     pub(crate) async fn store(self, store: &Store, key: &Key) -> Result<Response, Cause> {
         let conditions = conditions(&self.headers)?;
+        self.store_if(store, key, conditions).await
+    }
+
+    /// Stores the body at `key` if it has this digest.
+    pub(crate) async fn store_of_digest(
+        self,
+        store: &Store,
+        key: &Key,
+        sha256: Sha256,
+    ) -> Result<Response, Cause> {
+        let conditions = PutConditions { sha256: Some(sha256), ..conditions(&self.headers)? };
+        self.store_if(store, key, conditions).await
+    }
+
+    async fn store_if(
+        self,
+        store: &Store,
+        key: &Key,
+        conditions: PutConditions,
+    ) -> Result<Response, Cause> {
         let length =
             self.headers.get(CONTENT_LENGTH).and_then(|text| text.to_str().ok()?.parse().ok());
         let Self { body, limits, admitted, context, .. } = self;

@@ -38,9 +38,20 @@ pub(crate) async fn put(
     Query(Put(key)): Query<Put>,
     upload: Upload,
 ) -> Result<Response, ApiError> {
-    let key = Key::Applied(key);
-    store.refuse_lost(&key).await.map_err(Route::PutApplied.error())?;
-    upload.once().store(&store, &key).await.map_err(Route::PutApplied.error())
+    let (key, upload) = (Key::Applied(key), upload.once());
+    let stored = async {
+        // A repetition of the upload that was lost, such as after a kill, says what was recorded.
+        let Some(recorded) = store.digest_of_lost(&key).await? else {
+            return upload.store(&store, &key).await;
+        };
+        match upload.store_of_digest(&store, &key, recorded).await {
+            Err(Cause::Store(StoreError::Digest { .. })) => {
+                Err(StoreError::Lost(key.object_path()?).into())
+            }
+            stored => stored,
+        }
+    };
+    stored.await.map_err(Route::PutApplied.error())
 }
 
 fn key(params: &Params) -> Result<AppliedKey, Cause> {

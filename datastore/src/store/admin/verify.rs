@@ -4,14 +4,15 @@ use datastore_api::digest::Hasher;
 use datastore_api::{Sha256, chain};
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt as _, TryStreamExt as _};
+use object_store::ObjectStoreExt as _;
 use object_store::path::Path;
 
 use crate::store::backend::reason::concise;
-use crate::store::digest_record::{DigestLookup, bare};
+use crate::store::digest_record::{DigestLookup, Record, bare};
 use crate::store::encryption::StoredFormat;
-use crate::store::error::StoreError;
+use crate::store::error::{StoreError, backend_error};
 use crate::store::handle::Store;
-use crate::store::key::{Key, RECORDS, parse};
+use crate::store::key::{Key, RECORDS, parse, record_path};
 use crate::store::object::{Meta, Object};
 
 /// The result of a comparison of an object with its digest.
@@ -138,6 +139,19 @@ impl Store {
     pub(crate) async fn refuse_lost(&self, key: &Key) -> Result<(), StoreError> {
         let path = key.object_path()?;
         if self.is_lost(path.as_ref()).await? { Err(StoreError::Lost(path)) } else { Ok(()) }
+    }
+
+    /// The digest of an object that is lost, which its next upload must have; `None` if it is not lost.
+    pub(crate) async fn digest_of_lost(&self, key: &Key) -> Result<Option<Sha256>, StoreError> {
+        let Err(error) = self.refuse_lost(key).await else { return Ok(None) };
+        let StoreError::Lost(path) = error else { return Err(error) };
+        let record = match self.objects.get(&record_path(&path)?).await {
+            // It was made or deleted meanwhile.
+            Err(object_store::Error::NotFound { .. }) => return Err(StoreError::Replaced),
+            found => found?.bytes().await.map_err(backend_error)?,
+        };
+        let sha256 = Record::parse(&record).and_then(|record| record.version.sha256);
+        sha256.map(Some).ok_or(StoreError::Lost(path))
     }
 
     /// Records the digest of the current bytes at `key`, whatever was recorded before.
