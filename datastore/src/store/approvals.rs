@@ -8,7 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
-use datastore_api::approval::{ApprovalUse, ListedOffer, Offer, RunAttempt, approval_digest};
+use datastore_api::approval::{
+    ApprovalUse, Approvals, ListedOffer, Offer, RunAttempt, approval_digest,
+};
 use datastore_api::{ClaimId, Sha256};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
@@ -27,6 +29,8 @@ const MAX: u64 = 64 << 10;
 const TRIES: usize = 32;
 /// How many objects are read at the same time.
 const PARALLEL_READS: usize = 16;
+/// How far the time of an offer may be after that of its object: storages record whole seconds, by their own clock.
+const INEXACT: Duration = Duration::from_mins(1);
 
 /// Who asks for something, and for which run.
 #[derive(Clone, Debug)]
@@ -152,7 +156,7 @@ impl Store {
         &self,
         layer: &LayerKey,
         limit: usize,
-    ) -> Result<Vec<ListedOffer>, StoreError> {
+    ) -> Result<Approvals, StoreError> {
         let mut offers = Vec::new();
         let mut objects = self.list(&layer_prefix(layer))?;
         while let Some(object) = objects.try_next().await? {
@@ -163,19 +167,36 @@ impl Store {
         offers.sort_by(|one, other| {
             other.0.cmp(&one.0).then(other.1.generation.cmp(&one.1.generation))
         });
-        offers.truncate(limit);
-        let listed = stream::iter(offers).map(async |(_, key)| self.listed(&key).await);
-        let mut listed: Vec<_> = listed
-            .buffered(PARALLEL_READS)
-            .try_filter_map(async |offer| Ok(offer))
-            .try_collect()
-            .await?;
-        // The storage's times may have whole seconds only.
-        listed.sort_by(|one, other| {
-            let time = |listed: &ListedOffer| listed.offer.first_stored.parse::<Timestamp>().ok();
-            time(other).cmp(&time(one)).then(other.generation.cmp(&one.generation))
-        });
-        Ok(listed)
+        let mut found = Approvals::default();
+        for offers in offers.chunks(PARALLEL_READS) {
+            // No offer is younger than its object, which an encryption, or a restore, makes younger.
+            let newest = offers.first().and_then(|(stored, _)| stored.checked_add(INEXACT).ok());
+            let oldest = found.approvals.last().filter(|_| found.approvals.len() >= limit);
+            if oldest.is_some_and(|oldest| first_stored(oldest) > newest) {
+                break;
+            }
+            self.read_offers(offers, &mut found).await?;
+            found.approvals.sort_by(|one, other| {
+                let times = first_stored(other).cmp(&first_stored(one));
+                times.then(other.generation.cmp(&one.generation))
+            });
+            found.approvals.truncate(limit);
+        }
+        Ok(found)
+    }
+
+    /// Adds some offers to a list.
+    async fn read_offers(
+        &self,
+        offers: &[(Timestamp, ApprovalKey)],
+        found: &mut Approvals,
+    ) -> Result<(), StoreError> {
+        let read = stream::iter(offers.to_vec()).map(async |(_, key)| self.listed(&key).await);
+        let mut read = std::pin::pin!(read.buffered(PARALLEL_READS));
+        while let Some(listed) = read.next().await {
+            found.approvals.extend(listed?);
+        }
+        Ok(())
     }
 
     /// An offer with its use; `None` if it is deleted meanwhile.
@@ -297,6 +318,11 @@ fn find(sets: &Sets, approval: Sha256) -> Option<(Sha256, u32)> {
 /// What a claim of a used approval is answered: its own use, or the refusal.
 fn granted(used: StoredUse, claim: &ClaimId) -> Result<ApprovalUse, ApprovalError> {
     if used.claim == claim.as_ref() { Ok(used.r#use) } else { Err(ApprovalError::Used(used.r#use)) }
+}
+
+/// When an offer was stored; `None` if its time cannot be read.
+fn first_stored(listed: &ListedOffer) -> Option<Timestamp> {
+    listed.offer.first_stored.parse().ok()
 }
 
 /// Whether an offer has not expired. One whose time cannot be read has.

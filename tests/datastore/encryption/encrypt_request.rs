@@ -311,3 +311,47 @@ async fn the_newest_run_is_the_same_for_gc_that_began_before_the_first_encryptio
     tokio::join!(gc, encryption);
     assert_eq!(double.artifacts(), ["layers/a/b/new/0/run.log"]);
 }
+
+#[tokio::test]
+async fn runs_and_approvals_are_listed_in_their_order_after_an_encryption() {
+    let double = FakeCloud::start(Dialect::S3);
+    let config = |at_rest| Config { at_rest, ..Config::of(double.storage()) };
+    let plain = TestDatastore::of(config(AtRest::default())).await;
+    let sets = (0..40).map(|number: u8| Sha256::of(&[number]).to_string());
+    // Those with later keys are older.
+    let mut sets = sets.collect::<Vec<_>>();
+    sets.sort_unstable_by(|one, other| other.cmp(one));
+    for (seconds, set) in (0..).step_by(2).zip(&sets) {
+        double.clock(SignedDuration::from_secs(seconds));
+        let offer = format!("approvals?namespace=a&layer=b&set={set}&run=r/0");
+        assert_eq!(send(request(&plain, Method::POST, &offer)).await.status, 200);
+    }
+    let runs = ["mmm-old", "zzz-mid", "aaa-new"];
+    for (run, minutes) in runs.into_iter().zip(2..) {
+        double.clock(SignedDuration::from_mins(minutes));
+        for kind in ["logs", "plans"] {
+            let file = format!("{kind}?namespace=a&layer=b&run={run}&attempt=0");
+            stored(&plain, &file, noise(500, 1)).await;
+        }
+    }
+    double.clock(SignedDuration::from_mins(6));
+    let datastore = TestDatastore::of(config(sealed(KEY))).await;
+    assert_eq!(encrypt(&datastore, ORDER).await.json()["filesEncrypted"], 46);
+    for (limit, expected) in [("1", 1), ("20", 20), ("100", 40)] {
+        let listed = format!("approvals?namespace=a&layer=b&limit={limit}");
+        let listed = get(&datastore, &listed).await.json();
+        let listed = listed["approvals"].as_array().unwrap().iter();
+        let listed = listed.map(|offer| offer["set"].as_str().unwrap().to_owned());
+        let expected = sets.iter().rev().take(expected).cloned().collect::<Vec<_>>();
+        assert_eq!(listed.collect::<Vec<_>>(), expected);
+    }
+
+    let store = datastore::store::Store::open(&double.storage()).unwrap();
+    for entry in double.keys().iter().filter(|key| key.starts_with(".plancha/runs/")) {
+        store.delete(entry).await.unwrap();
+    }
+    assert_eq!(store.reindex().await.unwrap(), 3);
+    let listed = get(&datastore, "runs?namespace=a&layer=b").await.json();
+    let listed = listed["runs"].as_array().unwrap().iter().map(|run| &run["run"]);
+    assert_eq!(listed.collect::<Vec<_>>(), ["aaa-new", "zzz-mid", "mmm-old"]);
+}

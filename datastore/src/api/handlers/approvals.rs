@@ -71,7 +71,7 @@ pub(crate) async fn list(
     Query(List { layer, limit }): Query<List>,
 ) -> Result<Json<Approvals>, ApiError> {
     let approvals = store.approvals(&layer, limit.0).await;
-    approvals.map(|approvals| Json(Approvals { approvals })).map_err(Route::Approvals.error())
+    approvals.map(Json).map_err(Route::Approvals.error())
 }
 
 impl axum::response::IntoResponse for Granted {

@@ -63,10 +63,16 @@ impl Store {
             indexed.extend(run);
         }
         let missing = layer.runs.iter().filter(|(run, _)| !indexed.contains(*run));
-        let entries = missing.map(|(run, (_, started))| {
-            entry(u64::try_from(started.as_millisecond()).unwrap_or_default(), run)
+        let missing = missing.collect::<Vec<_>>();
+        // Asked after the listing: the marker is written before the first object is replaced.
+        let has_rewritten = !missing.is_empty() && self.has_rewritten_objects().await?;
+        let entries = stream::iter(missing).map(async |(run, (attempt, listed))| {
+            let written =
+                if has_rewritten { self.began(layer, run, *attempt).await? } else { None };
+            let started = written.unwrap_or(*listed).as_millisecond();
+            Ok::<_, StoreError>(entry(u64::try_from(started).unwrap_or_default(), run))
         });
-        let entries = entries.collect::<Vec<_>>();
+        let entries = entries.buffered(ENTRIES).try_collect::<Vec<_>>().await?;
         let made = entries.len() as u64;
         self.put_entries(&prefix, entries).await?;
         if made > 0
@@ -75,6 +81,24 @@ impl Store {
             self.mark_changed(&namespace, &name).await?;
         }
         Ok(made)
+    }
+
+    /// When the first file of an attempt was stored, also if it was encrypted later; `None` if it has none any more.
+    async fn began(
+        &self,
+        Layer { namespace, name, .. }: &Layer,
+        run: &str,
+        attempt: Attempt,
+    ) -> Result<Option<jiff::Timestamp>, StoreError> {
+        let mut first = None;
+        let mut files = self.list(&format!("layers/{namespace}/{name}/{run}/"))?;
+        while let Some(file) = files.try_next().await? {
+            if parse_path(&file).is_some_and(|(.., of)| of == attempt) {
+                let written = self.written(&file).await?;
+                first = Some(first.map_or(written, |first| written.min(first)));
+            }
+        }
+        Ok(first)
     }
 
     async fn put_entries(
