@@ -79,6 +79,22 @@ pub struct ApprovalUse {
 pub struct Approvals {
     /// The offers.
     pub approvals: Vec<ListedOffer>,
+    /// Those of the same time that cannot be read: they approve nothing.
+    #[serde(default)]
+    pub unreadable: Vec<UnreadableOffer>,
+}
+
+/// An offer that was changed in the storage, or lost there, or whose use was.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnreadableOffer {
+    /// The digest that would approve it.
+    pub approval: Sha256,
+    /// The digest of the set of changes.
+    pub set: Sha256,
+    /// How many offers for the same set were stored before.
+    pub generation: u32,
+    /// Which object is damaged or missing, and what to do.
+    pub reason: String,
 }
 
 /// An offer, as a listing shows it.

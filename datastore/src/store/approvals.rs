@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use datastore_api::approval::{
-    ApprovalUse, Approvals, ListedOffer, Offer, RunAttempt, approval_digest,
+    ApprovalUse, Approvals, ListedOffer, Offer, RunAttempt, UnreadableOffer, approval_digest,
 };
 use datastore_api::{ClaimId, Sha256};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
@@ -182,19 +182,32 @@ impl Store {
             });
             found.approvals.truncate(limit);
         }
+        found.unreadable.truncate(limit);
         Ok(found)
     }
 
-    /// Adds some offers to a list.
+    /// Adds some offers to a list. One that is damaged or lost does not hide the others.
     async fn read_offers(
         &self,
         offers: &[(Timestamp, ApprovalKey)],
         found: &mut Approvals,
     ) -> Result<(), StoreError> {
-        let read = stream::iter(offers.to_vec()).map(async |(_, key)| self.listed(&key).await);
+        let read = stream::iter(offers.to_vec()).map(async |(_, key)| {
+            let listed = self.listed(&key).await;
+            (key, listed)
+        });
         let mut read = std::pin::pin!(read.buffered(PARALLEL_READS));
-        while let Some(listed) = read.next().await {
-            found.approvals.extend(listed?);
+        while let Some((key, listed)) = read.next().await {
+            match listed {
+                Ok(listed) => found.approvals.extend(listed),
+                Err(error @ (StoreError::Corrupt(_) | StoreError::Lost(_))) => {
+                    let (ApprovalKey { set, generation, .. }, reason) = (key, error.to_string());
+                    tracing::error!(error = reason, "an approval cannot be read");
+                    let approval = approval_digest(set, generation);
+                    found.unreadable.push(UnreadableOffer { approval, set, generation, reason });
+                }
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }

@@ -96,7 +96,8 @@ async fn no_digest_approves_twice() {
         let newest = get(&datastore, &format!("approvals?{LAYER}&limit=1")).await.json();
         assert_eq!(newest["approvals"].as_array().unwrap()[..], listed[..1]);
         let other = "approvals?namespace=team-a&layer=other";
-        assert_eq!(get(&datastore, other).await.json(), json!({"approvals": []}));
+        let none = json!({"approvals": [], "unreadable": []});
+        assert_eq!(get(&datastore, other).await.json(), none);
     }
 }
 
@@ -298,6 +299,32 @@ async fn an_approval_whose_use_is_lost_approves_nothing() {
         let refused = send(request(&datastore, Method::POST, &rest)).await;
         assert_eq!(refused.status, 500, "{lost}: {refused:?}");
         assert_ne!(claimed(&datastore, set(), set(), "b").await.status, 200, "{lost}");
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_or_lost_approval_hides_no_other_from_a_listing() {
+    let datastore = TestDatastore::temporary().await;
+    let [damaged, lost, intact] =
+        ["damaged", "lost", "intact"].map(|set| Sha256::of(set.as_bytes()));
+    for set in [damaged, lost, intact] {
+        offered(&datastore, set, "").await;
+        assert_eq!(claimed(&datastore, set, set, "a").await.status, 200);
+    }
+    let of_layer = datastore.root().join(".plancha/approvals/team-a/network");
+    std::fs::write(of_layer.join(format!("{damaged}/0/offer")), "{}").unwrap();
+    std::fs::remove_file(of_layer.join(format!("{lost}/0/used"))).unwrap();
+    let listed = get(&datastore, &format!("approvals?{LAYER}")).await;
+    assert_eq!(listed.status, 200, "{listed:?}");
+    let listed = listed.json();
+    assert_eq!(listed["approvals"].as_array().unwrap().len(), 1, "{listed}");
+    assert_eq!(listed["approvals"][0]["set"], intact.to_string());
+    let unreadable = listed["unreadable"].as_array().unwrap();
+    assert_eq!(unreadable.len(), 2, "{listed}");
+    for (set, expected) in [(damaged, "/0/offer` no longer has"), (lost, "/0/used` is missing")] {
+        let found = unreadable.iter().find(|offer| offer["set"] == set.to_string()).unwrap();
+        assert_eq!((&found["approval"], &found["generation"]), (&found["set"], &json!(0)));
+        assert!(found["reason"].as_str().unwrap().contains(expected), "{found}");
     }
 }
 

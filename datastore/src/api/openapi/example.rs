@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use datastore_api::approval::{ApprovalUse, Approvals, ListedOffer, Offer};
+use datastore_api::approval::{ApprovalUse, Approvals, ListedOffer, Offer, UnreadableOffer};
 use datastore_api::document::{StatusOfLayer, Statuses};
 use datastore_api::key::{AttemptFiles, Attempts, FileInfo, Live, RunInfo, Runs};
 use datastore_api::layers::{LayerRun, Layers, ListedLayer, Namespaces, PlanCounts};
@@ -186,7 +186,14 @@ impl Example for Approvals {
             used: Some(used),
         };
         let unknown = ListedOffer { offered_by: None, used: None, ..known.clone() };
-        [Self { approvals: vec![known, unknown] }, Self::default()]
+        let unreadable = UnreadableOffer {
+            approval: Sha256::of(b""),
+            set: Sha256::of(b""),
+            generation: 0,
+            reason: String::new(),
+        };
+        let approvals = vec![known, unknown];
+        [Self { approvals, unreadable: vec![unreadable] }, Self::default()]
     }
 }
 
