@@ -13,10 +13,13 @@ use crate::changes::value::{Node, shown, write_list, write_text};
 /// The version of the list.
 pub(crate) const VERSION: u32 = 3;
 
-/// The most bytes of all attributes, of one of them, and of all else that is listed.
+/// The most bytes that are shown of all attributes, of one of them, and of all else that is listed.
 const MAX_VALUES: usize = 8 << 20;
 const MAX_VALUE: usize = 256 << 10;
 const MAX_HEADS: usize = 6 << 20;
+/// The most bytes that are kept of these in memory, with what is searched and not shown of long texts: 2304 characters after 4096.
+const MAX_KEPT_VALUES: usize = 13 << 20;
+const MAX_KEPT_HEADS: usize = 10 << 20;
 /// The most attributes of all resources, and of one.
 const MAX_ATTRIBUTES: usize = 200_000;
 const MAX_OF_RESOURCE: usize = 1000;
@@ -34,9 +37,12 @@ pub(super) struct Listing {
     checks: Vec<CheckEntry>,
     /// Beginnings of entries, one after the other.
     heads: Vec<u8>,
+    /// How many bytes are shown of them.
+    shown_heads: usize,
     /// Attributes of all entries.
     attributes: Vec<Slot>,
     values: Vec<u8>,
+    shown_values: usize,
     secrets: Secrets,
     left_out: LeftOut,
     /// Whether planning failed, so that the plan is only a part.
@@ -215,10 +221,12 @@ impl Listing {
     fn head(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Option<Range<usize>> {
         let start = self.heads.len();
         write(&mut self.heads);
-        if self.heads.len() > MAX_HEADS {
+        let shown = self.shown_heads + shown_size(&self.heads[start..]);
+        if shown > MAX_HEADS || self.heads.len() > MAX_KEPT_HEADS {
             self.heads.truncate(start);
             return None;
         }
+        self.shown_heads = shown;
         Some(start..self.heads.len())
     }
 
@@ -256,12 +264,15 @@ impl Listing {
             }
         }
         let end = self.values.len();
-        let fits = end <= MAX_VALUES && end - start <= MAX_VALUE;
+        let size = shown_size(&self.values[start..]);
+        let shown = self.shown_values + size;
+        let fits = shown <= MAX_VALUES && end <= MAX_KEPT_VALUES && size <= MAX_VALUE;
         if !fits || self.attributes.len() == MAX_ATTRIBUTES {
             self.values.truncate(start);
             self.left_out.attributes += 1;
             return;
         }
+        self.shown_values = shown;
         self.attributes.push(Slot {
             start,
             values,
@@ -275,7 +286,7 @@ impl Listing {
     /// The list as JSON.
     pub(super) fn into_json(mut self) -> Vec<u8> {
         let search = std::mem::take(&mut self.secrets).into_search();
-        let mut out = Vec::with_capacity(self.heads.len() + self.values.len() + (1 << 10));
+        let mut out = Vec::with_capacity(self.shown_heads + self.shown_values + (1 << 10));
         out.extend_from_slice(format!("{{\"version\":{VERSION},\"counts\":").as_bytes());
         self.counts.write(&mut out);
         if self.is_errored {
@@ -293,7 +304,7 @@ impl Listing {
         });
         out.extend_from_slice(b",\"checks\":");
         write_list(&mut out, *b"[]", &self.checks, |out, check| {
-            out.extend_from_slice(&self.heads[check.head.clone()]);
+            write_shown(out, &self.heads[check.head.clone()]);
             out.extend_from_slice(b",\"problems\":");
             write_list(out, *b"[]", &check.problems, |out, problem| {
                 write_unless_found(out, &self.heads[problem.clone()], &search);
@@ -307,12 +318,12 @@ impl Listing {
             }
         };
         out.extend_from_slice(format!(",\"truncated\":{truncated}}}\n").as_bytes());
-        shown(out)
+        out
     }
 
     /// Writes a resource.
     fn write_entry(&self, out: &mut Vec<u8>, entry: &Entry, search: &Search) {
-        out.extend_from_slice(&self.heads[entry.head.clone()]);
+        write_shown(out, &self.heads[entry.head.clone()]);
         out.extend_from_slice(b",\"importing\":");
         match &entry.importing {
             None => out.extend_from_slice(b"null"),
@@ -331,7 +342,7 @@ impl Listing {
                 out.extend_from_slice(b",\"sensitive\":true}");
                 return;
             }
-            out.extend_from_slice(path);
+            write_shown(out, path);
             self.write_slot(out, slot, search);
             out.push(b'}');
         });
@@ -339,7 +350,7 @@ impl Listing {
     }
 
     fn write_output(&self, out: &mut Vec<u8>, entry: &Entry, search: &Search) {
-        out.extend_from_slice(&self.heads[entry.head.clone()]);
+        write_shown(out, &self.heads[entry.head.clone()]);
         if entry.is_too_large {
             out.extend_from_slice(b",\"too_large\":true");
         }
@@ -355,7 +366,7 @@ impl Listing {
         if slot.is_sensitive || search.finds(values) {
             out.extend_from_slice(b",\"sensitive\":true");
         } else {
-            out.extend_from_slice(values);
+            write_shown(out, values);
         }
         if slot.is_unknown {
             out.extend_from_slice(b",\"unknown\":true");
@@ -462,5 +473,15 @@ fn write_value(out: &mut Vec<u8>, name: &str, value: Option<&Node>) {
 }
 
 fn write_unless_found(out: &mut Vec<u8>, json: &[u8], search: &Search) {
-    if search.finds(json) { write_text(out, HIDDEN) } else { out.extend_from_slice(json) }
+    if search.finds(json) { write_text(out, HIDDEN) } else { write_shown(out, json) }
+}
+
+/// Writes what is shown of JSON.
+fn write_shown(out: &mut Vec<u8>, json: &[u8]) {
+    shown(json).for_each(|part| out.extend_from_slice(part));
+}
+
+/// How many bytes are shown of JSON.
+fn shown_size(json: &[u8]) -> usize {
+    shown(json).map(<[u8]>::len).sum()
 }

@@ -443,6 +443,24 @@ fn more_than_can_be_listed_is_counted() {
     assert_eq!(listed["truncated"], json!({"resources": 0, "attributes": 500}));
 }
 
+#[test]
+fn limits_count_what_is_shown_of_long_texts_and_bound_what_is_searched() {
+    let listed_with = |text: &str, count: usize| {
+        let resource = json!({"address": "a.b", "change": update(&json!({}), &json!({"v": text}))});
+        listed(&json!({"format_version": "1.2", "resource_changes": vec![resource; count]}))
+    };
+    let long = listed_with(&"y".repeat(6400), 1900);
+    assert_eq!(long["truncated"], json!(null));
+    let last = &long["resources"][1899]["attributes"][0];
+    assert_eq!(
+        (last["after"].as_str().unwrap().len(), &last["after_length"]),
+        (4096, &json!(6400))
+    );
+    let escaped = format!("{}{}", "y".repeat(4096), "\u{1}".repeat(2304));
+    let left_out = listed_with(&escaped, 1100)["truncated"]["attributes"].as_u64().unwrap();
+    assert!((300..400).contains(&left_out), "{left_out}");
+}
+
 fn listed_of_one(after: &Value) -> Value {
     listed(&plan(&update(&json!({}), after)))
 }

@@ -139,7 +139,7 @@ impl Node {
     }
 }
 
-/// Writes a text as JSON. What [`shown`] removes of it is only searched.
+/// Writes a text as JSON. What [`shown`] leaves out of it is only searched.
 pub(super) fn write_text(out: &mut Vec<u8>, text: &str) {
     let most = usize::try_from(MAX_CHARS).unwrap_or(usize::MAX);
     let cut = text.char_indices().nth(most).map_or(text.len(), |(at, _)| at);
@@ -166,15 +166,10 @@ pub(super) fn searched(json: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// JSON with what is shown.
-pub(super) fn shown(mut json: Vec<u8>) -> Vec<u8> {
-    let mut is_shown = true;
-    json.retain(|byte| {
-        let is_mark = BEYOND.contains(byte);
-        is_shown = if is_mark { *byte == BEYOND[1] } else { is_shown };
-        is_shown && !is_mark
-    });
-    json
+/// The parts of JSON that are shown.
+pub(super) fn shown(json: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let parts = json.split(|byte| *byte == BEYOND[0]);
+    parts.filter_map(|part| part.rsplit(|byte| *byte == BEYOND[1]).next())
 }
 
 /// Writes items with commas between these brackets.
