@@ -79,9 +79,15 @@ impl Basis {
         ordered: &OrderedRevision<'_>,
     ) -> Result<(), BasisError> {
         let theirs = self.record.as_ref().and_then(|record| record.named_revision.as_deref());
-        let may_be = ordered.may_be(theirs, self.commit()).await;
-        if may_be.map_err(Box::new)? {
-            return Ok(());
+        match ordered.may_be(theirs, self.commit()).await {
+            Ok(true) => return Ok(()),
+            Ok(false) => {}
+            Err(error) if self.is_strict() => return Err(Box::new(error).into()),
+            Err(error) => {
+                let (plan, name) = (&self.plan, ordered.name());
+                tracing::warn!("it is not known whether the plan {plan} is of {name}: {error}");
+                return Ok(());
+            }
         }
         self.unless_named(self.elsewhere(REVISION, &theirs.unwrap_or_default(), &ordered.name()))
     }

@@ -151,14 +151,21 @@ async fn nothing_is_applied_if_the_repository_cannot_be_asked_which_revision_a_p
         real.display()
     );
     plans.sandbox.script("git", &failing);
-    for args in [&MAIN[..], &[]] {
+    for args in [&MAIN[..], &[], &[&MAIN[..], &["--plan", "new", "--strict"]].concat()] {
         let refused = plans.run("apply", url, args);
         assert_ne!(refused.code, 0, "{}", refused.stderr);
         assert!(refused.stderr.contains("no answer"), "{}", refused.stderr);
     }
     assert!(!plans.sandbox.calls().iter().any(|call| call.starts_with("apply")));
+    // Nothing is to be asked: the one is of the ordered name, and the other is named.
+    plans.plan(url, "s", &SIDE);
+    plans.plan(url, "m", &MAIN);
+    plans.apply(url, &MAIN, 0, &["the plan to apply is m/0"]);
+    let unknown = "it is not known whether the plan s/0 is of HEAD: ";
+    plans.apply(url, &["--plan", "s"], 0, &[unknown, "no answer"]);
+    plans.plan(url, "newer", &["--revision", second]);
     plans.sandbox.script("git", &format!("#!/bin/sh\nexec {} \"$@\"\n", real.display()));
-    plans.apply(url, &MAIN, 0, &["the plan to apply is new/0"]);
+    plans.apply(url, &MAIN, 0, &["the plan to apply is newer/0"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -177,17 +177,24 @@ impl Artifacts {
             return Ok(None);
         }
         let compared = COMPARING_REQUESTS / if wanted.key.is_some() { 3 } else { 2 };
-        let next = runs.iter().take(compared).map(|run| self.latest_plan_of_run(run, wanted));
-        let mut plans = try_join_all(next).await?.into_iter().flatten();
-        Ok(plans.find(|(_, times)| times.is_after(newest)).map(|(plan, _)| plan))
+        // The repository is asked only about a plan that is later.
+        let of_any = Wanted { revision: None, ..wanted };
+        let next = runs.iter().take(compared).map(|run| self.latest_plan_of_run(run, of_any));
+        let plans = try_join_all(next).await?.into_iter().flatten();
+        for (plan, _) in plans.filter(|(_, times)| times.is_after(newest)) {
+            if let Examined::Usable(_) = self.examine(&plan, wanted).await? {
+                return Ok(Some(plan.to_string()));
+            }
+        }
+        Ok(None)
     }
 
-    /// The plan that a run has stored last, if it may be applied: its name and when it was made.
+    /// The plan that a run has stored last, if it may be applied, and when it was made.
     async fn latest_plan_of_run(
         &self,
         run: &Name,
         wanted: Wanted<'_>,
-    ) -> Result<Option<(String, PlanTimes)>, SearchError> {
+    ) -> Result<Option<(StoredPlan, PlanTimes)>, SearchError> {
         let bin = File::Plan(PlanFormat::Bin);
         let has_plan =
             |files: &&AttemptFiles| files.artifacts.iter().any(|file| file.name == bin.name());
@@ -195,7 +202,7 @@ impl Artifacts {
         let Some(files) = attempts.iter().rev().find(has_plan) else { return Ok(None) };
         let Some(plan) = self.plan_in(run, files).await? else { return Ok(None) };
         Ok(match self.examine(&plan, wanted).await? {
-            Examined::Usable(times) => Some((plan.to_string(), times)),
+            Examined::Usable(times) => Some((plan, times)),
             _ => None,
         })
     }
