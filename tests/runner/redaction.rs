@@ -84,20 +84,14 @@ fn redacted_variables_are_listed_with_commas_and_other_lists_are_refused() {
         " DEPLOY_PIN ,",
         "DEPLOY_PIN,NO_SUCH_PIN",
         "deploy.pin-2",
-        "DEPLOY_PIN,hunter2hunter2",
+        "DEPLOY_PIN,471147114711",
     ] {
         let ended = run(list);
         assert_eq!(ended.code, 0, "{list}: {}", ended.stderr);
         assert!(ended.stdout.contains("pin ***"), "{list}: {}", ended.stdout);
-        assert_eq!(
-            ended.stderr.contains("NO_SUCH_PIN"),
-            list.contains("NO_SUCH"),
-            "{}",
-            ended.stderr
-        );
-        let is_unset = ended.stderr.contains("this variable is not set");
-        assert_eq!(is_unset, list.contains("hunter") || list.contains("NO_"), "{}", ended.stderr);
-        assert!(!ended.stderr.contains("hunter"), "{}", ended.stderr);
+        let is_unset = ended.stderr.contains("name 2 of --redact-env: this variable is not set");
+        assert_eq!(is_unset, list.contains("NO_") || list.contains("471147"), "{}", ended.stderr);
+        assert!(!ended.stderr.contains("471147"), "{}", ended.stderr);
     }
     for list in
         ["OTHER_PIN DEPLOY_PIN", "DEPLOY_PIN;OTHER_PIN", "DEPLOY_PIN=hunter2", "$DEPLOY_PIN"]

@@ -59,11 +59,14 @@ pub(crate) fn add_secrets(redaction: &Redaction, named: &[String]) {
         files.extend(file(&name, &value));
         secrets.extend(of_variable(&name, &value));
     }
-    for name in named.iter().filter(|name| !name.is_empty() && env::var_os(name).is_none()) {
-        // A shell may have put the value of a variable in place of its name.
-        let is_plain = name.bytes().all(|byte| matches!(byte, b'A'..=b'Z' | b'0'..=b'9' | b'_'));
-        let name = if is_plain { name } else { "***" };
-        tracing::info!("nothing is masked for --redact-env {name}: this variable is not set");
+    for (index, name) in named.iter().enumerate() {
+        if !name.is_empty() && env::var_os(name).is_none() {
+            // It is not shown: a shell may have put the value of a variable in place of its name.
+            let number = index + 1;
+            tracing::info!(
+                "nothing is masked for name {number} of --redact-env: this variable is not set"
+            );
+        }
     }
     redaction.add(secrets);
     redaction.add_files(files.into_iter().filter(|file| file.exists()));
