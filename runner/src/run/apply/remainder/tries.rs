@@ -62,7 +62,7 @@ impl Run<'_> {
         for number in 1.. {
             let logged = fs::metadata(self.log.path())?.len();
             // Init without the mirror comes after an error.
-            let may_repeat = prepared.mirrored;
+            let may_repeat = prepared.mirrored || prepared.terragrunt.is_some();
             let result = self.try_apply(prepared, applying, (&step, number), logged).await;
             self.end_try_apart(&mut tries);
             if number == 1 && result.is_ok() {
