@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
 
 use fs_err as fs;
+use hcl_edit::expr::Expression;
 use hcl_edit::structure::Body;
 
 use crate::version::json::{self, Json};
@@ -112,7 +113,10 @@ fn in_body(body: &Body) -> Read {
             attribute.map(|attribute| &attribute.value)
         };
         let contents = value("contents").and_then(syntax::template);
-        Generated::new(|name| value(name).map(syntax::literal), contents)
+        // What is said to be false is as if it were not there.
+        let is_true =
+            |value: &&Expression| !matches!(value, Expression::Bool(bool) if !bool.value());
+        Generated::new(|name| value(name).filter(is_true).map(syntax::literal), contents)
     });
     let source = source.map(|source| syntax::literal(&source.value));
     Read { source, generated: generated.collect() }

@@ -252,6 +252,11 @@ fn file_that_a_terragrunt_unit_overwrites_counts_with_its_new_text() {
             generate("main.tf", &format!("{overwrites}\n  disable = true"), quoted),
             "~> 1.5.0",
         ),
+        (
+            "terragrunt.hcl",
+            generate("main.tf", &format!("{overwrites}\n  disable = false"), quoted),
+            "~> 1.6.0",
+        ),
     ] {
         let dir = tree(&[module, (&format!("live/{name}"), &text)]);
         assert_eq!(look(&dir.path().join("live")).request.to_string(), expected, "{text}");
