@@ -7,6 +7,15 @@ use super::program::{Place, done, json};
 
 const KEY: &str = "team-a/network";
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_state_is_pushed_from_a_pipe() {
+    for (place, way) in Place::each_way() {
+        let state = document("l", 1, "a");
+        done(place.with_input(&way, &["push", KEY, "/dev/stdin"], &state));
+        assert_eq!(done(place.state(&way, &["pull", KEY])), state);
+    }
+}
+
 /// As terraform writes `errored.tfstate` if it has never reached the backend.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_first_state_without_a_lineage_gets_one() {

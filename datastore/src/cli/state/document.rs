@@ -19,18 +19,21 @@ pub(super) enum Document {
 }
 
 impl Document {
-    /// The document of a file, or of standard input, which is read whole: it may be sent more than once.
+    /// The document of a file. A pipe, such as standard input, is read whole: the document may be read more than once.
     pub(super) async fn open(file: Option<PathBuf>) -> Result<Self, CommandError> {
         let Some(path) = file else {
             let mut bytes = Vec::new();
             let read = tokio::io::stdin().read_to_end(&mut bytes).await;
             return read.map(|_| Self::Bytes(bytes)).map_err(CommandError::File);
         };
-        if fs::metadata(&path).await.is_ok_and(|found| found.is_dir()) {
-            let error = io::Error::from(io::ErrorKind::IsADirectory);
-            return Err(CommandError::File(error));
+        match fs::metadata(&path).await.map_err(CommandError::File)? {
+            found if found.is_file() => Ok(Self::File(path)),
+            found if found.is_dir() => {
+                Err(CommandError::File(io::Error::from(io::ErrorKind::IsADirectory)))
+            }
+            // A pipe can be read only once.
+            _ => fs::read(path).await.map(Self::Bytes).map_err(CommandError::File),
         }
-        Ok(Self::File(path))
     }
 
     /// The document with a lineage, where it has an empty one and is the first of its state: a tool that has never reached the
