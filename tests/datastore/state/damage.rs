@@ -110,6 +110,66 @@ async fn a_document_with_another_digest_than_the_control_object_has_is_not_serve
     assert!(!verified.message.contains("--accept"), "{verified:?}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_push_of_the_same_bytes_replaces_a_damaged_or_lost_state() {
+    let state = document("l", 1, "a");
+    for is_served in [false, true] {
+        let place = Place::directory();
+        let way = if is_served { Way::Datastore(place.serve(&[])) } else { Way::Storage };
+        let push = || done(place.with_input(&way, &["push", KEY, "-"], &state));
+        push();
+        assert!(push().contains("has this content already"));
+        let states = place.root().join("states");
+        for is_lost in [false, true] {
+            let paths = files(&states);
+            assert_eq!(paths.len(), 1, "{paths:?}");
+            let path = states.join(&paths[0]);
+            if is_lost {
+                std::fs::remove_file(&path).unwrap();
+            } else {
+                std::fs::write(&path, document("l", 1, "b")).unwrap();
+            }
+            assert_ne!(place.state(&way, &["pull", KEY]).code, 0);
+            let pushed = push();
+            assert!(pushed.contains("it replaced the version"), "{pushed}");
+            assert_eq!(done(place.state(&way, &["pull", KEY])), state);
+            // The next turn is about the new one.
+            if !is_lost {
+                std::fs::remove_file(&path).unwrap();
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_write_of_the_same_bytes_replaces_a_damaged_state_in_a_bucket() {
+    let state = document("l", 1, "a");
+    for datastore in TestDatastore::doubles().await {
+        assert_eq!(post(&datastore, STATE, &state).await, 200);
+        let keys = datastore.cloud().keys();
+        let key = keys.iter().find(|key| key.ends_with(".tfstate")).unwrap();
+        datastore.cloud().rot(key, 10);
+        assert_eq!(of(&datastore, "GET", STATE, "").await.status, 500);
+        assert_eq!(post(&datastore, STATE, &state).await, 200);
+        assert_eq!(of(&datastore, "GET", STATE, "").await.text(), state);
+    }
+}
+
+#[tokio::test]
+async fn a_snapshot_that_is_lost_is_stored_again() {
+    let datastore = TestDatastore::temporary().await;
+    let snapshot = "states?namespace=team-a&layer=network";
+    let states = datastore.root().join("states");
+    for is_lost in [true, false] {
+        assert_eq!(of(&datastore, "PUT", snapshot, &document("l", 1, "a")).await.status, 200);
+        let paths = files(&states);
+        assert_eq!(paths.len(), 1, "{paths:?}");
+        if is_lost {
+            std::fs::remove_file(states.join(&paths[0])).unwrap();
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_changed_description_of_a_version_is_not_served_and_verify_names_it() {
     let datastore = TestDatastore::temporary().await;

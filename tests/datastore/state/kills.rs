@@ -7,8 +7,10 @@ use nix::sys::signal::Signal;
 use support::{CloudFault, Dialect, FakeCloud, TestDatastore};
 use tempfile::TempDir;
 
-use super::documents::{STATE, document, of, post};
+use super::documents::{STATE, document, lock, of, post, versions};
 use crate::program::process::Running;
+
+const CONTROL: &str = ".plancha/states/team-a/network/control";
 
 /// Few of them always, and 200 where there is time.
 fn writes() -> u64 {
@@ -158,6 +160,67 @@ async fn a_write_whose_answer_is_lost_is_settled_by_reading() {
         assert_eq!(super::documents::lock(&datastore, STATE, "x").await.status, 200);
         datastore.cloud().heal();
         assert_eq!(super::documents::unlock(&datastore, STATE, "x").await.status, 200);
+    }
+}
+
+/// Sends a change of the state. The answer to its replacement of the control object is lost, and before it is tried again,
+/// `next` changes the layer by another replica.
+async fn overtaken(
+    datastore: &TestDatastore,
+    (path, body): (&str, &str),
+    next: impl Future<Output = u16>,
+) -> (u16, u16) {
+    let control = || datastore.cloud().object(CONTROL);
+    let before = control();
+    datastore.cloud().fault(CloudFault {
+        method: "PUT",
+        key: "control",
+        times: 1,
+        status: 500,
+        apply_then_fail: true,
+        delay: Duration::from_secs(1),
+        ..CloudFault::default()
+    });
+    let next = async {
+        while control() == before {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        next.await
+    };
+    let answers = tokio::join!(post(datastore, path, body), next);
+    datastore.cloud().heal();
+    answers
+}
+
+#[tokio::test]
+async fn a_change_whose_answer_is_lost_stays_although_another_replica_changes_the_layer() {
+    let layer = "namespace=team-a&layer=network";
+    for datastore in TestDatastore::doubles().await {
+        let other = datastore.beside().await;
+        let lock = async |workspace: &str| {
+            lock(&other, &format!("{STATE}?workspace={workspace}"), "x").await.status
+        };
+        assert_eq!(post(&datastore, STATE, &document("l", 1, "a")).await, 200);
+        let first = versions(&datastore, "").await["head"]["version"]["version"].clone();
+        let restore = format!("states/restore?{layer}&version={}", first.as_str().unwrap());
+
+        let written = document("l", 2, "b");
+        let answers = overtaken(&datastore, (STATE, &written), lock("one")).await;
+        assert_eq!(answers, (200, 200));
+        assert_eq!(of(&other, "GET", STATE, "").await.text(), written);
+        assert_eq!(overtaken(&datastore, (&restore, ""), lock("two")).await, (200, 200));
+        assert_eq!(of(&other, "GET", STATE, "").await.text(), document("l", 3, "a"));
+
+        // The next version is on top of it already.
+        for (change, serial) in [((STATE, &*document("l", 4, "c")), 5), ((&*restore, ""), 7)] {
+            let next = document("l", serial, "d");
+            let answers = overtaken(&datastore, change, post(&other, STATE, &next)).await;
+            assert_eq!(answers, (200, 200));
+            assert_eq!(of(&other, "GET", STATE, "").await.text(), next);
+        }
+        let all = versions(&datastore, "").await["versions"].as_array().unwrap().len();
+        let rejected = versions(&datastore, "&kind=rejected").await;
+        assert_eq!((all, &rejected["versions"]), (7, &serde_json::json!([])));
     }
 }
 

@@ -54,11 +54,14 @@ impl Store {
             let stored =
                 self.store_version(key, origin.clone(), earlier, Announced::default(), body);
             let (version, _) = stored.await?;
+            let reason = Some(format!("restored from the version {id}"));
+            let version = StateVersion { reason, ..version };
             if let Some(present) = &present {
                 self.describe_version(key, present).await?;
             }
-            let reason = Some(format!("restored from the version {id}"));
-            if self.commit_restored(key, StateVersion { reason, ..version }, present).await? {
+            if self.commit_restored(key, &version, present).await?
+                || self.has_been_state(key, &version).await?
+            {
                 return Ok(());
             }
         }
@@ -106,13 +109,17 @@ impl Store {
     async fn commit_restored(
         &self,
         key: &StateKey,
-        version: StateVersion,
+        version: &StateVersion,
         present: Option<StateVersion>,
     ) -> Result<bool, StateError> {
         let (workspace, claims) = (key.workspace.as_ref(), Claims::default());
         self.change_control(&key.into(), |control, now| {
             let state = control.states.get(workspace);
             let last = state.and_then(|state| state.version.as_ref());
+            if last.is_some_and(|last| last.version == version.version) {
+                // The answer to an earlier try was lost, and the layer has been changed since.
+                return Ok(true);
+            }
             if last.map(|last| &last.version) != present.as_ref().map(|present| &present.version) {
                 return Ok(false);
             }

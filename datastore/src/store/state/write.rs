@@ -1,11 +1,12 @@
 //! Writes of states: each stores an immutable version first, and commits it by the control object. [`super::restore`] has restores.
 
+use std::future::ready;
 use std::time::Duration;
 
 use bytes::Bytes;
 use datastore_api::state::{LayerTool, StateHead, StateKind, StateVersion, ToolRecord};
 use datastore_api::{Sha256, StateKey, VersionId, chain};
-use futures::Stream;
+use futures::{Stream, TryStreamExt as _};
 use jiff::Timestamp;
 use object_store::{Error, ObjectStoreExt as _};
 use serde_json::Value;
@@ -15,13 +16,13 @@ use crate::store::handle::Store;
 use crate::store::key::{Key, parse, random};
 use crate::store::state::LayerKey;
 use crate::store::state::control::held::{Claims, Lock};
-use crate::store::state::control::{Order, State};
+use crate::store::state::control::{Control, Order, State};
 use crate::store::state::document::{InvalidState, READER, StateDocument, inspected};
 use crate::store::state::error::StateError;
 use crate::store::state::paths::hash_path;
 use crate::store::write::conditions::PutConditions;
 
-/// How long a write waits until its document can be read.
+/// How long a write waits until its document, or that of an earlier version, can be read.
 const READER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Who writes a version, as its description shows it.
@@ -54,12 +55,62 @@ pub struct Announced {
 /// A body of a state.
 pub(super) type Body = Box<dyn Stream<Item = Result<Bytes, BoxError>> + Send + Unpin + 'static>;
 
+/// A version that is stored and may become the state.
+struct Write<'a> {
+    workspace: &'a str,
+    claims: &'a Claims,
+    version: &'a StateVersion,
+    document: &'a StateDocument,
+    force: bool,
+}
+
 /// What became of a try to commit a version.
 enum Commit {
     /// It is the state now, or the state had the same bytes.
     Done(Order),
     /// Another version became the state meanwhile.
     Moved,
+}
+
+impl Write<'_> {
+    /// Makes the version the state. `described` is the last version whose description is stored, `damaged` the one with the same
+    /// bytes that cannot be read.
+    fn commit(
+        &self,
+        control: &mut Control,
+        now: Timestamp,
+        described: Option<&VersionId>,
+        damaged: Option<&VersionId>,
+    ) -> Result<Commit, StateError> {
+        let Self { workspace, claims, version, document, force } = *self;
+        let last = control.states.get(workspace).and_then(|state| state.version.as_ref());
+        if let Some(last) = last.filter(|last| last.version == version.version) {
+            // The answer to an earlier try was lost, and the layer has been changed since.
+            return Ok(Commit::Done(Order::Next(last.generation)));
+        }
+        if last.map(|last| &last.version) != described {
+            return Ok(Commit::Moved);
+        }
+        let mut order = control.order(workspace, document, version.sha256, claims, force);
+        if let (Ok(Order::Unchanged), Some(last)) = (&order, last) {
+            if damaged != Some(&last.version) {
+                return Ok(Commit::Done(Order::Unchanged));
+            }
+            order = Ok(Order::Next(last.generation + 1));
+        }
+        // Another writer, whose clock is ahead, was faster. A retry gets an id that is newer than its.
+        let is_late = last.is_some_and(|last| last.version < version.version);
+        control.check_writer(workspace, claims, now)?;
+        let order = order?;
+        if let Order::Next(generation) = order {
+            if is_late {
+                return Err(StateError::Contention);
+            }
+            let version = StateVersion { generation, ..version.clone() };
+            control.set_version(workspace, version, claims)?;
+        }
+        Ok(Commit::Done(order))
+    }
 }
 
 impl Store {
@@ -108,7 +159,9 @@ impl Store {
             self.discard_version(key, &version).await;
             return Err(error);
         }
-        match self.commit_version(key, claims, &version, &document, force, present).await {
+        let (workspace, document) = (key.workspace.as_ref(), &document);
+        let write = Write { workspace, claims, version: &version, document, force };
+        match self.commit_version(key, &write, present).await {
             Ok(Order::Next(_)) => Ok(()),
             Ok(Order::Unchanged) => {
                 self.discard_version(key, &version).await;
@@ -177,48 +230,70 @@ impl Store {
     async fn commit_version(
         &self,
         key: &StateKey,
-        claims: &Claims,
-        version: &StateVersion,
-        document: &StateDocument,
-        force: bool,
+        write: &Write<'_>,
         mut present: Option<StateVersion>,
     ) -> Result<Order, StateError> {
-        let workspace = key.workspace.as_ref();
+        // The version with the same bytes that is the state, if these are damaged.
+        let mut damaged = None;
         loop {
             let described = present.as_ref().map(|present| present.version.clone());
+            let described = described.as_ref();
             let commit = self
                 .change_control(&key.into(), |control, now| {
-                    let last =
-                        control.states.get(workspace).and_then(|state| state.version.as_ref());
-                    if last.map(|last| &last.version) != described.as_ref() {
-                        return Ok(Commit::Moved);
-                    }
-                    let order = control.order(workspace, document, version.sha256, claims, force);
-                    if let Ok(Order::Unchanged) = order {
-                        return Ok(Commit::Done(Order::Unchanged));
-                    }
-                    control.check_writer(workspace, claims, now)?;
-                    let order = order?;
-                    if let Order::Next(generation) = order {
-                        // Another writer, whose clock is ahead, was faster. A retry gets an id that is newer than its.
-                        if last.is_some_and(|last| last.version < version.version) {
-                            return Err(StateError::Contention);
-                        }
-                        let version = StateVersion { generation, ..version.clone() };
-                        control.set_version(workspace, version, claims)?;
-                    }
-                    Ok(Commit::Done(order))
+                    write.commit(control, now, described, damaged.as_ref())
                 })
                 .await?;
-            match commit {
-                Commit::Done(order) => return Ok(order),
-                Commit::Moved => {
+            match (commit, &present) {
+                (Commit::Done(Order::Unchanged), Some(present))
+                    if !self.is_intact(key, present).await? =>
+                {
+                    damaged = Some(present.version.clone());
+                }
+                (Commit::Done(order), _) => return Ok(order),
+                (Commit::Moved, _) => {
+                    if self.has_been_state(key, write.version).await? {
+                        return Ok(Order::Next(write.version.generation));
+                    }
                     present = self.last_version(key).await?;
                     if let Some(present) = &present {
                         self.describe_version(key, present).await?;
                     }
                 }
             }
+        }
+    }
+
+    /// Whether a version was the state, and another one has replaced it: it is described before that.
+    pub(super) async fn has_been_state(
+        &self,
+        key: &StateKey,
+        version: &StateVersion,
+    ) -> Result<bool, StateError> {
+        let described = self.described_version(key, StateKind::Head, &version.version).await?;
+        Ok(described.is_some())
+    }
+
+    /// Whether the document of a version is there, can be decrypted, and has its digest.
+    async fn is_intact(&self, key: &StateKey, version: &StateVersion) -> Result<bool, StateError> {
+        let document = Key::State(key.clone(), version.version.clone());
+        let tenant = key.namespace.as_ref().into();
+        let memory = self.memory.take(&tenant, self.answer_memory(), READER_TIMEOUT).await;
+        let _memory = memory.ok_or(StateError::Busy)?;
+        let read = async {
+            let (_, bytes) = self.open_whole_of(&document, version.sha256).await?;
+            bytes.try_for_each(|_| ready(Ok(()))).await
+        };
+        match read.await {
+            Ok(()) => Ok(true),
+            Err(
+                StoreError::NotFound
+                | StoreError::Lost(_)
+                | StoreError::Corrupt(_)
+                | StoreError::WrongKey(_)
+                | StoreError::Ambiguous(_)
+                | StoreError::Unreadable(_),
+            ) => Ok(false),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -262,7 +337,8 @@ impl Store {
         };
         let earlier = earlier.and_then(|id| str::from_utf8(&id).ok()?.parse::<VersionId>().ok());
         if let Some(id) = earlier
-            && self.described_version(key, StateKind::Snapshot, &id).await?.is_some()
+            && let Some(stored) = self.described_version(key, StateKind::Snapshot, &id).await?
+            && self.is_intact(key, &stored).await?
         {
             // `gc` counts the age of a snapshot from the last time that it was stored.
             self.put_internal(&hash, Bytes::from(id.to_string())).await?;
