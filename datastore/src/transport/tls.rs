@@ -39,8 +39,10 @@ struct Shared {
 
 struct Current {
     certificate: Certificate,
-    /// The files that were read last, valid or not.
+    /// Its files, as they were when they were read.
     files: Fingerprint,
+    /// Why newer files could not be loaded.
+    failure: Option<String>,
 }
 
 #[derive(Clone)]
@@ -60,7 +62,7 @@ impl Tls {
     pub(crate) fn open(files: TlsFiles) -> anyhow::Result<Self> {
         let fingerprint = fingerprint(&files);
         let certificate = read(&files)?;
-        let current = Mutex::new(Current { certificate, files: fingerprint });
+        let current = Mutex::new(Current { certificate, files: fingerprint, failure: None });
         Ok(Self(Arc::new(Shared { files, current })))
     }
 
@@ -85,26 +87,28 @@ impl Tls {
         }
     }
 
+    /// Reads files that have changed. If that fails, they are read again the next time: corrected permissions do not show in a
+    /// fingerprint.
     fn refresh(&self) {
         let files = &self.0.files;
         let now = fingerprint(files);
         if now == self.current().files {
             return;
         }
-        let certificate = read(files);
+        let certificate = read(files).map_err(|error| format!("{error:#}"));
         let mut current = self.current();
-        current.files = now;
         match certificate {
             Ok(certificate) => {
-                current.certificate = certificate;
+                *current = Current { certificate, files: now, failure: None };
                 tracing::info!(%files, "the certificate was reloaded");
             }
+            Err(error) if current.failure.as_ref() == Some(&error) => {}
             Err(error) => {
-                let error = format!("{error:#}");
                 tracing::error!(
                     error,
                     "cannot load the new certificate; the previous one stays in use"
                 );
+                current.failure = Some(error);
             }
         }
     }

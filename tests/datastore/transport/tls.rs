@@ -3,7 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use datastore::config::Config;
 use datastore::store::Storage;
@@ -121,6 +121,31 @@ async fn ds23_changed_certificate_is_reloaded_without_a_restart() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert!(!is_served(&datastore, &old.client()).await);
+}
+
+/// As when only their permissions or their owner are corrected.
+#[tokio::test]
+async fn certificate_that_could_not_be_read_is_tried_again_although_its_files_look_the_same() {
+    let (dir, old, new) = (TempDir::new().unwrap(), issue(), issue());
+    old.write(dir.path());
+    let datastore = start(dir.path()).await;
+    assert!(is_served(&datastore, &old.client()).await);
+    let write_key = |text: &[u8]| {
+        std::fs::write(dir.path().join("tls.key"), text).unwrap();
+        let key = std::fs::File::options().write(true).open(dir.path().join("tls.key")).unwrap();
+        key.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    };
+    write_key(&vec![b'x'; new.key.len()]);
+    std::fs::write(dir.path().join("tls.crt"), &new.cert).unwrap();
+    tokio::time::sleep(Duration::from_millis(1200)).await;
+    assert!(is_served(&datastore, &old.client()).await);
+
+    write_key(new.key.as_bytes());
+    let since = Instant::now();
+    while !is_served(&datastore, &new.client()).await {
+        assert!(since.elapsed() < Duration::from_secs(10), "the old one still serves");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
 
 #[tokio::test]
