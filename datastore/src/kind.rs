@@ -9,8 +9,8 @@ use datastore_api::{ArtifactName, File, PlanFormat};
 /// A kind of artifact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// `plan.bin`, a plan for what an apply has left (`remainder-*.bin`), and a state (`*.tfstate`), which hold the same
-    /// secrets.
+    /// `plan.bin`, a plan for what an apply has left (`remainder-*.bin`), and a state (`*.tfstate`, `*.tfstate.output`), which
+    /// hold the same secrets.
     Bin,
     /// `plan.json` and `remainder-*.json`.
     Json,
@@ -97,7 +97,7 @@ impl From<&File> for Kind {
             File::Plan(PlanFormat::Short) => Self::Short,
             File::Log => Self::Log,
             // A state that its backend did not accept; it holds the same secrets as a plan.
-            File::Other(name) if name.as_ref().ends_with(".tfstate") => Self::Bin,
+            File::Other(name) if is_state(name.as_ref()) => Self::Bin,
             File::Other(name) if name.as_ref() == "workspace.tar.zst" => Self::Workspace,
             // A plan for what an apply has left, and its JSON.
             File::Other(name) if is_remainder(name.as_ref(), ".bin") => Self::Bin,
@@ -105,6 +105,11 @@ impl From<&File> for Kind {
             File::Other(_) => Self::Artifact,
         }
     }
+}
+
+/// `errored.tfstate`, or what the tool printed of a state (`errored.tfstate.output`).
+fn is_state(name: &str) -> bool {
+    name.strip_suffix(".output").unwrap_or(name).ends_with(".tfstate")
 }
 
 /// `remainder-1.bin`
@@ -139,6 +144,8 @@ mod tests {
         let kind = |name: &str| Kind::from(&File::Other(name.parse().unwrap()));
         assert_eq!(kind("errored.tfstate"), Kind::Bin);
         assert_eq!(kind("errored-2.tfstate"), Kind::Bin);
+        assert_eq!(kind("errored.tfstate.output"), Kind::Bin);
+        assert_eq!(kind("errored.tfstate.json"), Kind::Artifact);
         assert_eq!(kind("run.json"), Kind::Artifact);
         assert_eq!(kind("workspace.tar.zst"), Kind::Workspace);
     }
