@@ -75,6 +75,7 @@ job "plancha-datastore" {
       # Digests of tokens, and what each may do: the output of `datastore token --rules`.
       template {
         destination = "secrets/rules.yaml"
+        change_mode = "noop" # the datastore reads changed rules by itself
         data        = "{{ with nomadVar \"nomad/jobs/plancha-datastore\" }}{{ .rules }}{{ end }}"
       }
 

@@ -81,6 +81,7 @@ job "plancha-run" {
 
       template {
         destination = "secrets/token"
+        change_mode = "noop" # a run reads the new token by itself, and must not be started again
         perms       = "0400"
         uid         = 65532
         gid         = 65532
