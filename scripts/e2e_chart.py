@@ -107,6 +107,12 @@ def accepted_values():
     deployment = objects(template(values).stdout)["Deployment", "plancha-datastore"]["spec"]["template"]["spec"]
     assert deployment["terminationGracePeriodSeconds"] == 150, deployment
     template({"datastore": {"auth": "none", "args": ["--insecure-no-auth"]}})
+    issuer = "oidc=https://sso.example.com/realms/a,audience=plancha,client-id=ui,client-secret-file=/own/secret,scope=email"
+    rule = {"who": {"oidc": "https://sso.example.com/realms/a", "claims": {"groups": "ops"}}, "namespaces": ["*"],
+            "kinds": ["plan", *kinds()], "verbs": ["read"], "browser": "all"}
+    text = template({"datastore": {"auth": f"kubernetes,{issuer}", "rules": [rule]}}).stdout
+    [rules] = [body["data"] for (kind, _), body in objects(text).items() if kind == "ConfigMap"]
+    assert yaml().safe_load(rules["rules.yaml"]) == {"rules": [rule]}, rules
     tokens = template({"datastore": {"auth": "tokens=/etc/kubernetes/tokens.yaml"}}).stdout
     assert "tokenreviews" not in tokens, "a datastore that reviews no tokens needs no right to"
     spread = [{"maxSkew": 2, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]
@@ -129,6 +135,12 @@ def accepted_values():
     job = objects(text)["Job", "1234"]["spec"]["template"]["spec"]["containers"][0]
     assert {"name": "PLANCHA_GRACE", "value": "1000000s"} in job["env"], job["env"]
     assert ("ServiceAccount", "7-runner") in objects(text)
+
+
+def kinds():
+    """The kinds of artifacts that the datastore knows."""
+    source = (ROOT / "datastore/src/kind.rs").read_text()
+    return re.findall(r'Self::\w+ => "(\w+)",', source)
 
 
 def admitted():

@@ -1,6 +1,7 @@
 {{- /* Refuses a value of another format: list PLACE VALUE FORMAT. An empty value selects a default. */}}
 {{- define "plancha.check.format" }}
 {{- $repository := `[A-Za-z0-9][-A-Za-z0-9._]*(:[0-9]+)?(/[a-z0-9][-a-z0-9._]*)*` }}
+{{- $callers := `(kubernetes|tokens=/[^,]+|oidc=https://[^,[:space:]]+(,(audience|client-id|client-secret-file|scope)=[^,]+)+)` }}
 {{- $cron := list }}
 {{- range list
   `[0-5]?[0-9]`
@@ -22,8 +23,8 @@
     "IMAGE:TAG or IMAGE@sha256:DIGEST")
   "storage" (list `file://(/[^/%?#:[:space:]]+){2,}|(s3|gs|az)://[^/[:space:]][^[:space:]]*`
     "file:///DIRECTORY/NAME, s3://BUCKET[/PREFIX], gs://BUCKET[/PREFIX] or az://CONTAINER[/PREFIX]")
-  "auth" (list `none|(kubernetes|tokens=/[^,]+)(,(kubernetes|tokens=/[^,]+))*`
-    "kubernetes, tokens=/FILE, several of them separated by commas, or none")
+  "auth" (list (printf `none|%s(,%s)*` $callers $callers)
+    "kubernetes, tokens=/FILE, oidc=https://ISSUER with its options, several of them separated by commas, or none")
   "url" (list `https?://[^/[:space:]][^[:space:]]*`
     "http://HOST[:PORT] or https://HOST[:PORT]")
   "path" (list `/.*`
@@ -45,8 +46,8 @@
     "a name such as Europe/Paris")
   "verb" (list `read|write|append|list|delete|admin`
     "read, write, append, list, delete or admin")
-  "kind" (list `plan|bin|json|pretty|short|log|bundle|artifact|workspace`
-    "plan, bin, json, pretty, short, log, bundle, artifact or workspace")
+  "kind" (list `plan|bin|json|pretty|short|log|bundle|artifact|workspace|state|lease|status|outputs`
+    "plan, bin, json, pretty, short, log, bundle, artifact, workspace, state, lease, status or outputs")
 ) (index . 2) }}
 {{- $value := index . 1 }}
 {{- $value = kindIs "invalid" $value | ternary "" (toString $value) }}
