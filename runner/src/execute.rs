@@ -154,7 +154,7 @@ async fn run_job(
     signals: &Signals,
     outputs: &Outputs,
 ) -> Ended {
-    let files = match create_files(&job, environment, outputs) {
+    let mut files = match create_files(&job, environment, outputs) {
         Ok(files) => files,
         Err(ended) => return ended,
     };
@@ -167,30 +167,39 @@ async fn run_job(
             run.drop_inputs();
             let plan = run.report;
             let job = job.into_apply((sha256, attempt), file, approval);
-            apply_planned(&job, plan, environment, signals, outputs).await
+            apply_planned(&job, plan, environment, signals, outputs, &mut files).await
         }
     };
     files.remove(signals).await;
     ended
 }
 
-/// Applies the plan that the same command has made. `plan` is the report of that.
+/// Applies the plan that the same command has made. `plan` is the report of that, `files` those of its run.
 async fn apply_planned(
     job: &Job,
     plan: Report,
     environment: &Environment,
     signals: &Signals,
     outputs: &Outputs,
+    files: &mut RunFiles,
 ) -> Ended {
-    let files = match create_files(job, environment, outputs) {
-        Ok(files) => files,
-        Err(ended) => return ended,
-    };
-    let mut run = new_run(job, environment, signals, &files);
+    let mut others = None;
+    if let Err(error) = files.begin_apply(environment, signals).await {
+        tracing::warn!(
+            "the apply works in another directory, since the plan's cannot be emptied: {error}"
+        );
+        match create_files(job, environment, outputs) {
+            Ok(files) => others = Some(files),
+            Err(ended) => return ended,
+        }
+    }
+    let mut run = new_run(job, environment, signals, others.as_ref().unwrap_or(files));
     run.report.continue_from(plan);
     let failure = execute_run(&mut run, environment).await;
     let ended = publish(&run, failure, environment, outputs).await;
-    files.remove(signals).await;
+    if let Some(files) = others {
+        files.remove(signals).await;
+    }
     ended
 }
 

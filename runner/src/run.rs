@@ -81,6 +81,17 @@ impl RunFiles {
 }
 
 impl RunFiles {
+    /// Begins again for the apply of a plan that was made in this directory, since a plan may contain its path.
+    pub(crate) async fn begin_apply(
+        &mut self,
+        environment: &Environment,
+        signals: &Signals,
+    ) -> std::io::Result<()> {
+        self.scratch.empty(signals).await?;
+        self.log = Log::create(self.scratch.join(scratch::LOG), &environment.redaction)?;
+        Ok(())
+    }
+
     /// Removes the directory at the end of the run, in the time that a signal leaves.
     pub(crate) async fn remove(self, signals: &Signals) {
         self.scratch.remove(signals).await;

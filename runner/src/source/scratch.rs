@@ -11,14 +11,16 @@ mod killed;
 mod name;
 mod removal;
 
+use std::ffi::OsStr;
 use std::fs::{File, TryLockError};
 use std::io::{self, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-pub(crate) use ended::{AHEAD, LOG, UNSENT, output_of};
+pub(crate) use ended::{AHEAD, APPROVED, LOG, UNSENT, output_of};
 use fs_err as fs;
 pub(crate) use held::Held;
 pub(crate) use killed::KilledApply;
@@ -200,6 +202,17 @@ impl Scratch {
     pub(crate) fn keep_all(&self) {
         // A second call changes nothing.
         let _ = self.whole.set(());
+    }
+
+    /// Removes what is in it, except for a plan that is only here, and its record: its apply works in it.
+    /// After a signal that takes a few seconds at most, and is an error.
+    pub(crate) async fn empty(&self, signals: &Signals) -> io::Result<()> {
+        let dir = self.dir.clone();
+        let is_plan = |name: &OsStr| name.as_bytes().starts_with(APPROVED.as_bytes());
+        let stays = move |name: &OsStr| name == LOCK || is_plan(name);
+        let emptied = tokio::task::spawn_blocking(move || removal::empty(&dir, stays));
+        let emptied = signals.shortly(emptied).await;
+        emptied.map_err(|_| io::ErrorKind::Interrupted)?.map_err(io::Error::other)?
     }
 
     /// Removes it. After a signal that takes a few seconds at most, and a later run removes the rest.

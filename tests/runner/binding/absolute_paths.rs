@@ -31,6 +31,24 @@ async fn values_with_the_directory_of_the_plan_are_refused_by_name() {
     assert_eq!(applied.code, 0, "{}", applied.stderr);
 }
 
+/// The apply of a converge works in the directory of its plan.
+#[tokio::test(flavor = "multi_thread")]
+async fn values_with_the_directory_of_the_plan_are_applied_by_the_command_that_made_them() {
+    let datastore = TestDatastore::memory().await;
+    for with_datastore in [true, false] {
+        let sandbox = Sandbox::new(RUNNER);
+        let url = repository(&sandbox, "abspath(\"x.txt\")");
+        let converge = [&["converge", &url], &MODULE[..]].concat();
+        let ended = if with_datastore {
+            run(&sandbox, &datastore, &converge)
+        } else {
+            sandbox.run(&converge)
+        };
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+        assert!(sandbox.path("state").exists());
+    }
+}
+
 /// A copy of the source that is in no snapshot is in another directory, too.
 #[tokio::test(flavor = "multi_thread")]
 async fn values_with_the_directory_of_the_plan_are_refused_in_another_checkout_and_copy() {

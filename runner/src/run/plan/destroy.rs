@@ -19,12 +19,10 @@ use crate::run::prepare::Prepared;
 use crate::run::prepare::copy_state;
 use crate::run::unsent;
 use crate::source::regular::unless_missing;
+use crate::source::scratch::APPROVED;
 use crate::source::states::ERRORED;
 use crate::tool::declared_backend::declares_encryption;
 use crate::version::ToolName;
-
-/// The file for a plan that is applied at once and stored nowhere, in the private directory.
-const APPROVED: &str = "approved.bin";
 
 impl Run<'_> {
     /// Reads the state before it is planned to destroy what it has. Returns whether that is nothing.

@@ -12,6 +12,8 @@ use crate::tool::diagnostics::ApplyEnd;
 
 /// The run's log.
 pub(crate) const LOG: &str = "run.log";
+/// A plan that the same command applies and that is stored nowhere.
+pub(crate) const APPROVED: &str = "approved.bin";
 /// The directory of files that could not be stored.
 pub(crate) const UNSENT: &str = "unsent";
 /// The directory of the record of an apply, before its tool starts. If the runner is killed, and the tool has said that the

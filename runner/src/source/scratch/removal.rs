@@ -48,7 +48,13 @@ pub(super) fn clear_if_current(dir: &Path, lock: &File) -> io::Result<()> {
 /// Removes a directory, its lock file last. Unsent files stay, with the name of their layer.
 pub(super) fn clear(dir: &Path) -> io::Result<()> {
     let has_unsent = has_unsent(dir);
-    let stays = |name: &OsStr| name == LOCK || has_unsent && (name == UNSENT || name == LAYER);
+    empty(dir, |name| name == LOCK || has_unsent && (name == UNSENT || name == LAYER))?;
+    unless_missing(fs::remove_file(dir.join(LOCK)))?;
+    if has_unsent { Ok(()) } else { unless_missing(fs::remove_dir(dir)).map(drop) }
+}
+
+/// Removes what is in a directory, except for what stays.
+pub(super) fn empty(dir: &Path, stays: impl Fn(&OsStr) -> bool) -> io::Result<()> {
     let is_dir = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
     let entries = fs::read_dir(dir)?.flatten().filter(|entry| !stays(&entry.file_name()));
     let mut entries = entries.map(|entry| (is_dir(&entry), entry.path())).collect::<Vec<_>>();
@@ -60,11 +66,7 @@ pub(super) fn clear(dir: &Path) -> io::Result<()> {
         // Another run may remove the same directory.
         failed = failed.or(unless_missing(removed).err());
     }
-    if let Some(error) = failed {
-        return Err(error);
-    }
-    unless_missing(fs::remove_file(dir.join(LOCK)))?;
-    if has_unsent { Ok(()) } else { unless_missing(fs::remove_dir(dir)).map(drop) }
+    failed.map_or(Ok(()), Err)
 }
 
 fn has_unsent(dir: &Path) -> bool {
