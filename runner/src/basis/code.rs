@@ -82,7 +82,7 @@ impl Basis {
         match ordered.may_be(theirs, self.commit()).await {
             Ok(true) => return Ok(()),
             Ok(false) => {}
-            Err(error) if self.is_strict() => return Err(Box::new(error).into()),
+            Err(error) if !self.is_named() => return Err(Box::new(error).into()),
             Err(error) => {
                 let (plan, name) = (&self.plan, ordered.name());
                 tracing::warn!("it is not known whether the plan {plan} is of {name}: {error}");
@@ -112,14 +112,20 @@ impl Basis {
 
     /// The error, except if the plan was named: then the user has chosen an older plan.
     pub(super) fn unless_named(&self, error: BasisError) -> Result<(), BasisError> {
+        if !self.is_named() {
+            return Err(error);
+        }
+        tracing::warn!("{error}");
+        // Only the first one is kept.
+        let _known = self.warned.set(error.to_string());
+        Ok(())
+    }
+
+    /// Whether the user, or Burrito's controllers, have named the plan, so that a difference is only a warning.
+    fn is_named(&self) -> bool {
         match self.chosen {
-            Chosen::Strictly | Chosen::ByLayer => Err(error),
-            Chosen::ByName | Chosen::ByFile | Chosen::ByController => {
-                tracing::warn!("{error}");
-                // Only the first one is kept.
-                let _known = self.warned.set(error.to_string());
-                Ok(())
-            }
+            Chosen::Strictly | Chosen::ByLayer => false,
+            Chosen::ByName | Chosen::ByFile | Chosen::ByController => true,
         }
     }
 

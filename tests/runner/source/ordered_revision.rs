@@ -163,6 +163,19 @@ async fn nothing_is_applied_if_the_repository_cannot_be_asked_which_revision_a_p
     plans.apply(url, &MAIN, 0, &["the plan to apply is m/0"]);
     let unknown = "it is not known whether the plan s/0 is of HEAD: ";
     plans.apply(url, &["--plan", "s"], 0, &[unknown, "no answer"]);
+    // A manifest does not name it, it only says which is the last one.
+    let manifest = "apiVersion: config.terraform.padok.cloud/v1alpha1\nkind: TerraformLayer\nmetadata:\n  name: vpc\n  \
+                    annotations: {}\nspec:\n  path: live/vpc\n";
+    plans.sandbox.write("layer.yaml", manifest);
+    let run = |action: &str, revision: &[&str]| {
+        let args = [&[action, url, "--layer", "layer.yaml"], revision].concat();
+        plans.sandbox.run_with(&plans.datastore.url, &args)
+    };
+    let planned = run("plan", &SIDE);
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    let refused = run("apply", &MAIN);
+    assert_ne!(refused.code, 0, "{}", refused.stderr);
+    assert!(refused.stderr.contains("no answer"), "{}", refused.stderr);
     plans.plan(url, "newer", &["--revision", second]);
     plans.sandbox.script("git", &format!("#!/bin/sh\nexec {} \"$@\"\n", real.display()));
     plans.apply(url, &MAIN, 0, &["the plan to apply is newer/0"]);
