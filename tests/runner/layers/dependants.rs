@@ -138,6 +138,26 @@ async fn l9_while_a_producer_is_replaced_nobody_gets_its_old_outputs() {
     assert!(pair.document("cluster", "outputs.json").await.unwrap().contains("https://v2-2"));
 }
 
+/// As after an apply that failed when it had changed the output already.
+#[tokio::test(flavor = "multi_thread")]
+async fn outputs_that_an_apply_has_withdrawn_are_stored_by_the_next_one_that_does_not_change_them()
+{
+    let pair = Pair::applied().await;
+    let mut graph = pair.json("cluster", "graph.json").await;
+    graph["outputs"] = Value::Null;
+    pair.put("cluster", "graph.json", graph.to_string()).await;
+    pair.put("cluster", "outputs.json", "{}".to_owned()).await;
+    let (waiting, _) = pair.run_one("helm", &["plan"]);
+    assert_eq!(waiting.code, 12, "{}", waiting.stderr);
+    pair.write("cluster", &format!("{CLUSTER}resource \"terraform_data\" \"new\" {{}}\n"));
+    for action in ["plan", "apply"] {
+        let (ended, _) = pair.run_one("cluster", &[action]);
+        assert_eq!(ended.code, 0, "{action}: {}", ended.stderr);
+    }
+    let (planned, _) = pair.run_one("helm", &["plan"]);
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn outputs_that_were_lost_are_stored_again_without_an_apply() {
     let pair = Pair::applied().await;

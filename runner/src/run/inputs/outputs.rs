@@ -19,7 +19,7 @@ use crate::report::Outcome;
 use crate::run::Run;
 use crate::run::error::RunError;
 use crate::run::inputs::error::InputsError;
-use crate::run::inputs::graph::{self, document};
+use crate::run::inputs::graph::{self, Graph, document};
 use crate::run::inputs::values::{Output, Outputs};
 use crate::run::prepare::Prepared;
 use crate::run::step::Ahead;
@@ -43,7 +43,11 @@ impl Run<'_> {
         }
         let broken = Box::pin(self.read_and_store(prepared, ahead)).await;
         self.broken_outputs = broken.unwrap_or_else(|error| {
-            tracing::warn!("applied, but the outputs are not stored: {}", chain(&error));
+            tracing::warn!(
+                "applied, but the outputs are not stored, and layers that take them wait: the next apply stores them, or \
+                 `runner converge`: {}",
+                chain(&error)
+            );
             self.job.inputs.required.iter().cloned().collect()
         });
     }
@@ -93,19 +97,21 @@ impl Run<'_> {
         if self.artifacts.is_none() {
             return false;
         }
-        // Of an apply without a stored plan it is not known what it has changed.
+        if self.job.action.is_judged() || !self.report.changed_outputs.is_empty() {
+            return true;
+        }
+        // Of an apply without a stored plan it is not known what it has changed. An earlier apply may have withdrawn the
+        // outputs, and not stored them again.
         let is_unplanned = matches!(self.job.action, Action::Apply(Apply::Unplanned(_)));
-        self.job.action.is_judged()
-            || !self.report.changed_outputs.is_empty()
-            || is_unplanned && self.has_record().await
+        self.record().await.is_some_and(|record| is_unplanned || record.outputs.is_none())
     }
 
-    /// Whether the outputs of this layer have been stored before, or taken from it.
-    async fn has_record(&self) -> bool {
-        let Some(client) = &self.job.datastore else { return false };
+    /// The record of this layer, if its outputs have been stored before, or it has taken those of others.
+    async fn record(&self) -> Option<Graph> {
+        let client = self.job.datastore.as_ref()?;
         let layer = self.layer_ref();
         let read = self.signals.within(self.upload_grace(), graph::read(client, &layer)).await;
-        matches!(read, Ok(Ok(Some(_))))
+        read.ok()?.ok()?
     }
 
     /// Whether the datastore has all outputs of the layer, or takes none.
