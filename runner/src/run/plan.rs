@@ -192,7 +192,11 @@ impl Run<'_> {
             self.report.arguments = Some(self.job.options.shown());
             plan_file::export_plan(bin, &path, &self.report)?;
         }
-        if !self.job.action.destroys() && !self.job.action.is_check() {
+        // The plan of a converge that is not applied is no plan for `runner apply`.
+        let is_refused = self.job.action.goes_on()
+            && self.report.outcome == Outcome::Changes
+            && self.planned_apply().is_none();
+        if !self.job.action.destroys() && !self.job.action.is_check() && !is_refused {
             self.annotate_plan(sha256).await?;
         }
         if self.job.action.goes_on() || self.job.action.is_check() {

@@ -159,6 +159,21 @@ async fn outputs_that_an_apply_has_withdrawn_are_stored_by_the_next_one_that_doe
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_converge_that_is_refused_is_not_the_plan_that_a_manifest_names() {
+    let pair = Pair::applied().await;
+    pair.write("cluster", &format!("{CLUSTER}resource \"terraform_data\" \"new\" {{}}\n"));
+    let (planned, _) = pair.run_one("cluster", &["plan", "--run", "reviewed"]);
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    let manifest = || pair.sandbox.read("layers/cluster.yaml");
+    let reviewed = manifest();
+    assert!(reviewed.contains("plan-run: reviewed/0"), "{reviewed}");
+    pair.write("cluster", &replaced());
+    let refused = pair.run(&["converge", "layers/cluster.yaml"]);
+    assert_eq!(refused.code, 3, "{}", refused.stderr);
+    assert_eq!(manifest(), reviewed);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn outputs_that_were_lost_are_stored_again_without_an_apply() {
     let pair = Pair::applied().await;
     for name in ["outputs.json", "graph.json"] {
