@@ -1,9 +1,11 @@
 //! Which callers are authenticated. [`crate::access::tenants`] tests what they may access.
 
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use datastore::{Auth, Callers, Isolation, Kubernetes, NewToken, Policy, Verb};
-use futures::future::join_all;
+use futures::future::{self, Either, join_all};
+use futures::{StreamExt as _, stream};
 use reqwest::Method;
 use secrecy::ExposeSecret as _;
 use support::{FakeTokenReviews, TestDatastore, TokenReviewFault};
@@ -301,27 +303,19 @@ async fn thousand_requests_with_hundred_tokens_make_hundred_token_reviews() {
     }
     kube.fault(Some(TokenReviewFault::Slow(Duration::from_millis(50))));
     let url = plan("json");
+    // Ten with each token at once.
     let requests =
-        (0..1000).map(|number| status(&datastore, Method::GET, &url, &tokens[number % 100]));
-    let since = Instant::now();
-    let reported = join_all(requests).await;
-    println!(
-        "1,000 requests by 100 tokens: {:?}, {} reviews",
-        since.elapsed(),
-        kube.reviews().len()
-    );
+        (0..1000).map(|number| status(&datastore, Method::GET, &url, &tokens[number / 10]));
+    let reported = stream::iter(requests).buffered(100).collect::<Vec<_>>().await;
     assert!(reported.iter().all(|status| *status == 404), "{reported:?}");
     assert!(kube.reviews().len() <= 100, "{}", kube.reviews().len());
 
     kube.stop();
-    let since = Instant::now();
     let known = join_all(tokens.iter().map(|token| status(&datastore, Method::GET, &url, token)));
     assert!(known.await.iter().all(|status| *status == 404), "cached callers are accepted");
     let strangers = (0..100).map(|number| format!("stranger {number}")).collect::<Vec<_>>();
     let strangers = strangers.iter().map(|token| status(&datastore, Method::GET, &url, token));
     assert!(join_all(strangers).await.iter().all(|status| *status == 500), "no other caller is");
-    println!("with the API down: {:?}", since.elapsed());
-    assert!(since.elapsed() < Duration::from_secs(4), "{:?}", since.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -329,19 +323,19 @@ async fn hanging_api_server_delays_no_request_for_long() {
     let (datastore, kube) = guarded().await;
     assert_eq!(status(&datastore, Method::GET, &plan("json"), A).await, 404);
     kube.fault(Some(TokenReviewFault::Hangs));
-    let since = Instant::now();
     let url = plan("json");
     let strangers = (0..200).map(|number| format!("stranger {number}")).collect::<Vec<_>>();
     let strangers =
         join_all(strangers.iter().map(|token| status(&datastore, Method::GET, &url, token)));
-    let known = async {
-        let since = Instant::now();
-        assert_eq!(status(&datastore, Method::GET, &plan("json"), A).await, 404);
-        assert!(since.elapsed() < Duration::from_secs(4), "{:?}", since.elapsed());
-    };
-    let (reported, ()) = tokio::join!(strangers, known);
-    assert!(reported.iter().all(|status| *status == 500), "{reported:?}");
-    assert!(since.elapsed() < Duration::from_secs(20), "{:?}", since.elapsed());
+    let known = status(&datastore, Method::GET, &url, A);
+    match future::select(pin!(known), pin!(strangers)).await {
+        Either::Left((known, strangers)) => {
+            assert_eq!(known, 404);
+            let reported = strangers.await;
+            assert!(reported.iter().all(|status| *status == 500), "{reported:?}");
+        }
+        Either::Right(_) => panic!("a known caller waited for the reviews of others"),
+    }
     kube.fault(None);
     assert_eq!(status(&datastore, Method::GET, &plan("json"), B).await, 403);
 }

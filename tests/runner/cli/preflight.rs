@@ -3,7 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -51,9 +51,7 @@ async fn expired_token_ends_the_run_before_terraform_starts() {
     let sandbox = sandbox(AWS);
     let expired = token(-3600);
     let variables = [("AWS_WEB_IDENTITY_TOKEN_FILE", "TOKEN"), ROLE];
-    let started = Instant::now();
     let ended = plan(&sandbox, &expired, &variables, &["--datastore", datastore.url.as_str()]);
-    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
     assert_eq!(ended.code, 5, "{}", ended.stderr);
     assert_eq!(sandbox.calls(), [""; 0]);
     let last = ended.stderr.lines().last().unwrap();
@@ -253,11 +251,9 @@ fn silent_metadata_service_is_asked_once_and_then_disabled() {
         std::os::unix::fs::symlink(RUNNER, sandbox.path("bin").join(name)).unwrap();
         let args: &[&str] = if burrito { &["runner", "plan"] } else { &["plan"] };
         let mut command = sandbox.program(&sandbox.path("bin").join(name), args);
-        let started = Instant::now();
         let ended =
             Ended::from(command.env("AWS_EC2_METADATA_SERVICE_ENDPOINT", &url).output().unwrap());
         assert_eq!(ended.code, 0, "{}", ended.stderr);
-        assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
         assert!(
             ended.stdout.contains(&format!("disabled={disabled}\n")),
             "{answer}: {}",

@@ -63,8 +63,8 @@ async fn ledger_holds_the_resource_that_a_killed_pod_was_creating() {
     eventually("the provisioner runs", || sandbox.work().join("started").exists());
     let since = Instant::now();
     has_resources(&datastore, 1).await;
-    // One second, and what a busy machine takes.
-    assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
+    // One second, and what a busy machine takes: the tool needs 60.
+    assert!(since.elapsed() < Duration::from_secs(30), "{:?}", since.elapsed());
     runner.kill_all();
     assert_eq!(runner.wait().code, -1);
 
