@@ -162,6 +162,7 @@ mod source {
 mod state {
     mod clones;
     mod files;
+    mod ignored_files;
     mod kubernetes;
     mod local_states;
     mod machines;

@@ -233,7 +233,7 @@ async fn place_directory(
         Access::Writable if context.in_copy => {
             let (to, lock) = own_directory(work_dir, context)?;
             let not_copied = context.not_in_copies(path);
-            let original = Original::new(dir, top.as_deref(), not_copied).await?;
+            let original = Original::new(dir, path, top.as_deref(), not_copied).await?;
             let (root, copy) = (original.root.clone(), to.join(&original.below));
             tracing::info!("working in a copy of {}", root.display());
             original.copy(&to, lock.as_ref(), context).await?;

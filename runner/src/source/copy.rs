@@ -14,7 +14,7 @@ use nix::errno::Errno;
 
 use crate::source::archive::link::is_inside;
 use crate::source::error::CheckoutError;
-use crate::source::path::is_below;
+use crate::source::path::{is_below, normal};
 use crate::source::regular::unless_missing;
 use crate::source::states::{self, is_state};
 use crate::source::work_dir::{MARK, foreign};
@@ -31,7 +31,8 @@ pub(super) enum Links {
     Followed,
     /// The link itself.
     Kept,
-    /// The link itself, which leads to the same: a relative one that leads out of the directory becomes an absolute one.
+    /// The link itself, which leads to the same: a relative one that leads out of the directory, or to something in it that is
+    /// not copied, becomes an absolute one.
     Same,
 }
 
@@ -233,8 +234,20 @@ impl Found {
             return Ok(None);
         }
         let target = fs::read_link(&path)?;
-        let leads_out = self.links == Links::Same && !is_inside(file, &target);
+        let leads_out = self.links == Links::Same
+            && (!is_inside(file, &target) || self.lacks(from, file, &target));
         Ok(Some(if leads_out { path.parent().unwrap_or(&path).join(target) } else { target }))
+    }
+
+    /// Whether a relative link leads to something that is not copied, and that no tool makes again in the copy.
+    fn lacks(&self, from: &Path, link: &Path, target: &Path) -> bool {
+        let path = normal(&link.parent().unwrap_or(Path::new("")).join(target));
+        let mut after = self.files.range::<Path, _>((Bound::Included(&*path), Bound::Unbounded));
+        let is_copied = after.next().is_some_and(|file| file.starts_with(&path))
+            || path.ancestors().any(|above| self.files.contains(above))
+            || self.directories.contains(&path);
+        let is_data = path.iter().any(|name| name == ".terraform" || name == ".terragrunt-cache");
+        !is_copied && !is_data && from.join(&path).exists()
     }
 
     /// Only these files and directories, such as those of empty submodules, with the directories above them.
@@ -491,6 +504,31 @@ mod tests {
         let error = copy().unwrap_err();
         assert!(matches!(error, CheckoutError::StateInTheWay { .. }), "{error}");
         assert!(to.join("a/terraform.tfstate").exists());
+    }
+
+    #[test]
+    fn a_link_to_what_is_not_copied_leads_to_the_original() {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+        for file in ["kept/x", "left/x", "kept/.terraform/x"] {
+            fs::create_dir_all(from.join(file).parent().unwrap()).unwrap();
+            fs::write(from.join(file), file).unwrap();
+        }
+        let same = [("c", "b/x"), ("d", "../kept"), ("e", "../gone"), ("f", ".terraform/x")];
+        for (link, target) in [("a", "../left/x"), ("b", "../left")].into_iter().chain(same) {
+            symlink(target, from.join("kept").join(link)).unwrap();
+        }
+        fs::create_dir(&to).unwrap();
+        let wanted = |path: &Path| path.starts_with("kept");
+        new_tree(&from, &to, Links::Same, &wanted).unwrap();
+        for (link, text) in [("a", "left/x"), ("b/x", "left/x"), ("c", "left/x"), ("d/x", "kept/x")]
+        {
+            assert_eq!(fs::read_to_string(to.join("kept").join(link)).unwrap(), text, "{link}");
+        }
+        for (link, target) in same {
+            let copied = fs::read_link(to.join("kept").join(link)).unwrap();
+            assert_eq!(copied, Path::new(target), "{link}");
+        }
     }
 
     #[test]

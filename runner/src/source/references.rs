@@ -6,6 +6,7 @@ pub(super) mod computed;
 pub(crate) mod installed;
 mod left_out;
 mod locals;
+pub(super) mod reads;
 mod workspace_name;
 
 pub(crate) use workspace_name::names_workspace;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use datastore_api::Sha256;
@@ -15,8 +16,10 @@ use crate::source::copy::{self, Existing, Links};
 use crate::source::error::{CheckoutError, named};
 use crate::source::flat;
 use crate::source::git;
+use crate::source::path::resolve;
+use crate::source::references::reads::Reads;
 use crate::source::snapshot::tree;
-use crate::source::states;
+use crate::source::states::{self, is_state};
 
 /// What a directory that is copied to may hold.
 async fn existing(dir: &Path, context: CheckoutContext<'_>) -> Result<Existing, CheckoutError> {
@@ -53,29 +56,35 @@ pub(super) struct Original {
     pub(super) root: PathBuf,
     /// The directory below the root.
     pub(super) below: PathBuf,
-    /// Of the rest of the root, only these files are copied: those that git does not ignore.
+    /// Of the rest of the root, only these files are copied: those that git does not ignore,
     beside: BTreeSet<PathBuf>,
+    /// and what the module may read.
+    reads: Option<Reads>,
     /// What is not copied.
     left_out: Vec<PathBuf>,
 }
 
 impl Original {
-    /// The directory `dir`, in a work tree with this top if it is in one. A module reads others in the same work tree.
-    /// `left_out` is not copied.
+    /// The directory `dir`, in a work tree with this top if it is in one. The module at `path` in it reads others in the same
+    /// work tree. `left_out` is not copied.
     pub(super) async fn new(
         dir: &Path,
+        path: &Path,
         top: Option<&Path>,
         left_out: impl IntoIterator<Item = PathBuf>,
     ) -> Result<Self, CheckoutError> {
         let dir = fs::canonicalize(dir)?;
-        let whole = |dir: PathBuf| (dir, PathBuf::new(), BTreeSet::new());
+        let whole = |dir: PathBuf| (dir, PathBuf::new(), BTreeSet::new(), None);
         let below = top.and_then(|top| Some((top, dir.strip_prefix(top).ok()?.to_owned())));
-        let (root, below, beside) = match below {
+        let (root, below, beside, reads) = match below {
             Some((top, below)) if !below.as_os_str().is_empty() => {
                 let files =
                     git::files(top).await.map_err(|reason| CheckoutError::Git { reason })?;
                 let files = files.unwrap_or_default();
-                (top.to_owned(), below, &files.tracked | &files.not_ignored)
+                let mut beside = &files.tracked | &files.not_ignored;
+                // A repository that is no submodule is listed as a directory. An empty one would be taken for a module.
+                beside.retain(|path| !path.as_os_str().as_bytes().ends_with(b"/"));
+                (top.to_owned(), below, beside, Some(reads(top, &dir.join(path)).await?))
             }
             _ => whole(dir),
         };
@@ -84,17 +93,22 @@ impl Original {
             path.strip_prefix(&root).ok().map(Path::to_owned)
         });
         let left_out = left_out.collect();
-        Ok(Self { root, below, beside, left_out })
+        Ok(Self { root, below, beside, reads, left_out })
     }
 
     fn has(&self, path: &Path) -> bool {
         let is_left_out = self.left_out.iter().any(|left_out| path.starts_with(left_out));
-        !is_left_out && (path.starts_with(&self.below) || self.beside.contains(path))
+        // In a copy that stays, no state is replaced by a newer one.
+        let is_read = |reads: &Reads| !is_state(path) && reads.may_be(&self.root.join(path));
+        !is_left_out
+            && (path.starts_with(&self.below)
+                || self.beside.contains(path)
+                || self.reads.as_ref().is_some_and(is_read))
     }
 
     /// Copies it into `to`, which is empty or a work directory that stays from run to run.
     pub(super) async fn copy(
-        self,
+        mut self,
         to: &Path,
         lock: Option<&File>,
         context: CheckoutContext<'_>,
@@ -103,6 +117,9 @@ impl Original {
         // The thread may outlive this call.
         let lock = lock.map(File::try_clone).transpose()?;
         let to = to.to_owned();
+        // Without an earlier copy, if a directory that stays is in the work tree.
+        let own = fs::canonicalize(&to)?;
+        self.left_out.extend(own.strip_prefix(&self.root).ok().map(Path::to_owned));
         let copied = tokio::task::spawn_blocking(move || {
             let wanted = |path: &Path| self.has(path);
             let _files = match existing {
@@ -115,6 +132,13 @@ impl Original {
         let copied = context.signals.shortly(copied).await.map_err(CheckoutError::Stopped)?;
         copied.map_err(std::io::Error::other)?
     }
+}
+
+/// What the module in `module` may read in the work tree with this top.
+async fn reads(top: &Path, module: &Path) -> Result<Reads, CheckoutError> {
+    let (top, module) = (top.to_owned(), resolve(module)?);
+    let reads = tokio::task::spawn_blocking(move || Reads::of(&top, &module)).await;
+    reads.map_err(std::io::Error::other)?.map_err(CheckoutError::Unreadable)
 }
 
 /// What an archive has brought.

@@ -37,7 +37,7 @@ struct Found {
 
 /// What all files have, as absolute paths.
 #[derive(Debug, Default)]
-struct Names {
+pub(super) struct Names {
     /// Files or directories that literal strings name.
     literals: BTreeSet<PathBuf>,
     /// Directories, of literal strings that begin with `path.module` or the like.
@@ -66,12 +66,23 @@ pub(in crate::source) fn may_miss<'a>(
     module: &Path,
     files: &'a [PathBuf],
 ) -> Option<&'a PathBuf> {
-    let names = Names::read(references, Path::new("/"), module, SILENT);
-    let names = Names { literals: BTreeSet::new(), ..names };
+    let names = silent(references, module);
     files.iter().find(|file| names.may_be(file))
 }
 
+/// The computed paths with which the tool reports no missing file.
+pub(super) fn silent(references: &References, module: &Path) -> Names {
+    let names = Names::read(references, Path::new("/"), module, SILENT);
+    Names { literals: BTreeSet::new(), ..names }
+}
+
 impl Names {
+    /// The same, without directories that hold the module: they are too much.
+    pub(super) fn beside(mut self, module: &Path) -> Self {
+        self.directories.retain(|dir| !module.starts_with(dir));
+        self
+    }
+
     /// What all files of a configuration have.
     fn read(
         references: &References,
@@ -124,7 +135,8 @@ impl Names {
         }
     }
 
-    fn may_be(&self, file: &Path) -> bool {
+    /// Whether a file may have one of the names.
+    pub(super) fn may_be(&self, file: &Path) -> bool {
         let is_computed = self.computed.iter().any(|(dir, start, end)| {
             let below = file.strip_prefix(dir).map(|below| below.to_string_lossy().into_owned());
             // The end may begin with the slash after a directory.
