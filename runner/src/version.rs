@@ -3,6 +3,7 @@
 //! It reads version files and the configuration's own `required_version`. It does not know which versions exist or are
 //! installed; [`crate::release`] does.
 
+mod configuration;
 mod constraint;
 mod context;
 mod error;

@@ -6,12 +6,14 @@
 //! its override files add constraints. Child modules whose source is a path count as well.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use fs_err as fs;
 use hcl_edit::structure::Body;
 use memchr::memmem;
 
+use crate::version::configuration::{self, FileName, Text};
 use crate::version::constraint::Constraint;
 use crate::version::context::Finding;
 use crate::version::error::VersionError;
@@ -62,57 +64,6 @@ impl Kind {
     }
 }
 
-/// A file name of the configuration, taken apart.
-struct FileName<'a> {
-    stem: &'a str,
-    tofu: bool,
-    json: bool,
-}
-
-impl<'a> FileName<'a> {
-    /// `None` for other files, hidden ones and backups of editors.
-    fn parse(name: &'a str) -> Option<Self> {
-        const ENDINGS: [(&str, bool, bool); 4] = [
-            (".tf", false, false),
-            (".tf.json", false, true),
-            (".tofu", true, false),
-            (".tofu.json", true, true),
-        ];
-        let backup = name.ends_with('~') || (name.starts_with('#') && name.ends_with('#'));
-        if name.starts_with('.') || backup {
-            return None;
-        }
-        let find =
-            |(ending, tofu, json)| name.strip_suffix(ending).map(|stem| Self { stem, tofu, json });
-        ENDINGS.into_iter().find_map(find)
-    }
-
-    fn is_override(&self) -> bool {
-        self.stem == "override" || self.stem.ends_with("_override")
-    }
-}
-
-/// The names of the configuration's files, sorted.
-fn names(dir: &Path) -> Result<BTreeSet<String>, VersionError> {
-    let mut names = BTreeSet::new();
-    for entry in fs::read_dir(dir).map_err(VersionError::Unreadable)? {
-        let entry = entry.map_err(VersionError::Unreadable)?;
-        if let Ok(name) = entry.file_name().into_string()
-            && FileName::parse(&name).is_some()
-            && fs::metadata(entry.path()).is_ok_and(|metadata| metadata.is_file())
-        {
-            names.insert(name);
-        }
-    }
-    Ok(names)
-}
-
-/// The first file that only OpenTofu reads.
-pub(super) fn tofu_file(dir: &Path) -> Result<Option<String>, VersionError> {
-    let is_tofu = |name: &String| FileName::parse(name).is_some_and(|name| name.tofu);
-    Ok(names(dir)?.into_iter().find(is_tofu))
-}
-
 /// The requirements of a module and its local child modules, and how they were found.
 #[derive(Default)]
 pub(super) struct Scan {
@@ -125,22 +76,24 @@ pub(super) struct Scan {
 pub(super) fn scan(dir: &Path, tool: ToolName) -> Result<Scan, VersionError> {
     let mut scan = Scan::default();
     let mut rules = Rules::default();
-    let mut seen = BTreeSet::from([dir.to_owned()]);
-    let mut to_do = vec![dir.to_owned()];
-    let unit = Unit::read(dir).filter(|unit| seen.insert(unit.module.clone()));
-    if let Some(Unit { file, module, .. }) = &unit {
-        scan.trace.push(Finding::new(file.display(), format!("runs {}", module.display())));
+    let unit = Unit::read(dir);
+    let root = unit.as_ref().map_or(dir, |unit| &*unit.module).to_owned();
+    if let Some(Unit { file, .. }) = &unit {
         scan.files_read.push(file.clone());
-        to_do.push(module.clone());
+        if root != dir {
+            scan.trace.push(Finding::new(file.display(), format!("runs {}", root.display())));
+        }
     }
+    let mut seen = BTreeSet::from([root.clone()]);
+    let mut to_do = vec![root];
     while let Some(module) = to_do.pop() {
-        let unit = unit.as_ref().filter(|unit| unit.module == module);
-        let (found, sources) = scan_module(&module, unit, tool, &mut scan)?;
+        let files = configuration::files(&module, unit.as_ref())?;
+        let (found, sources) = scan_module(&files, tool, &mut scan)?;
         rules.add(found);
         for source in sources {
             // The tool itself reports a missing module.
-            let Ok(child) = fs::canonicalize(module.join(source)) else { continue };
-            if child.is_dir() && seen.len() < MAX_MODULES && seen.insert(child.clone()) {
+            let Some(child) = child(&module, &source, unit.as_ref()) else { continue };
+            if seen.len() < MAX_MODULES && seen.insert(child.clone()) {
                 to_do.push(child);
             }
         }
@@ -149,45 +102,43 @@ pub(super) fn scan(dir: &Path, tool: ToolName) -> Result<Scan, VersionError> {
     Ok(scan)
 }
 
-/// The rules of one module, and the sources of its local children. `unit`: the unit of terragrunt that runs the module.
+/// The directory of a local child of the module in `dir`.
+fn child(dir: &Path, source: &str, unit: Option<&Unit>) -> Option<PathBuf> {
+    let child = fs::canonicalize(dir.join(source)).ok().filter(|child| child.is_dir());
+    child.or_else(|| unit?.child(dir, source))
+}
+
+/// The rules of one module, and the sources of its local children.
 fn scan_module(
-    dir: &Path,
-    unit: Option<&Unit>,
+    files: &BTreeMap<String, Text<'_>>,
     tool: ToolName,
     scan: &mut Scan,
 ) -> Result<(Rules, impl Iterator<Item = String>), VersionError> {
-    let names = names(dir)?;
-    let visible = |name: &&String| match FileName::parse(name) {
+    let visible = |(name, _): &(&String, &Text<'_>)| match FileName::parse(name) {
         None => false,
         Some(file) if tool == ToolName::Tofu => {
             let json = if file.json { ".json" } else { "" };
-            file.tofu || !names.contains(&format!("{}.tofu{json}", file.stem))
+            file.tofu || !files.contains_key(&format!("{}.tofu{json}", file.stem))
         }
         Some(file) => !file.tofu,
     };
-    let is_override = |name: &&String| FileName::parse(name).is_some_and(|file| file.is_override());
+    let is_override = |(name, _): &(&String, &Text<'_>)| {
+        FileName::parse(name).is_some_and(|file| file.is_override())
+    };
     let (overrides, primary): (Vec<_>, Vec<_>) =
-        names.iter().filter(visible).partition(is_override);
+        files.iter().filter(visible).partition(is_override);
 
     let mut rules = Rules::default();
     let mut modules = BTreeMap::new();
-    for (name, overrides) in primary
+    for ((name, text), overrides) in primary
         .into_iter()
-        .map(|name| (name, false))
-        .chain(overrides.into_iter().map(|name| (name, true)))
+        .map(|file| (file, false))
+        .chain(overrides.into_iter().map(|file| (file, true)))
     {
-        let generated = unit.and_then(|unit| Some((&unit.file, unit.overwrites(name)?)));
-        let (path, contents) = if let Some((unit, text)) = generated {
-            (unit.clone(), contents_of_generated(unit, name, text, tool))
-        } else {
-            let path = dir.join(name);
-            scan.files_read.push(path.clone());
-            let contents = contents(&path, tool)?;
-            (path, contents)
-        };
+        let (place, contents) = read(name, text, tool, scan)?;
         // A module in an override file replaces the one with the same name.
         modules.extend(contents.modules.clone());
-        let found = Rules::of_file((&path, name), contents, &mut scan.trace)?;
+        let found = Rules::of_file((&place, name), contents, &mut scan.trace)?;
         if overrides {
             rules.override_with(found);
         } else {
@@ -195,6 +146,30 @@ fn scan_module(
         }
     }
     Ok((rules, modules.into_values().filter(|source| is_local(source))))
+}
+
+/// The requirements and modules in one file, and its place.
+fn read(
+    name: &str,
+    text: &Text<'_>,
+    tool: ToolName,
+    scan: &mut Scan,
+) -> Result<(String, Contents), VersionError> {
+    let path = match text {
+        Text::File(path) => path,
+        Text::Generated { by, text, earlier } => {
+            let found = text.map(|text| in_generated(name, text));
+            let is_known = found.as_ref().is_some_and(|found| !found.unknown);
+            let Some(path) = earlier.as_ref().filter(|_| !is_known) else {
+                let place = format!("{}, which generates {name}", by.display());
+                let contents = found.unwrap_or_default().for_tool(&place, tool);
+                return Ok((place, contents));
+            };
+            path
+        }
+    };
+    scan.files_read.push(path.clone());
+    Ok((path.display().to_string(), contents(path, tool)?))
 }
 
 /// The requirements of files, for versions before and from OpenTofu 1.12 on.
@@ -211,9 +186,9 @@ struct Rules {
 }
 
 impl Rules {
-    /// Those in a file with this name. `path` has its contents.
+    /// Those in a file at this place with this name.
     fn of_file(
-        (path, name): (&Path, &str),
+        (file, name): (&str, &str),
         contents: Contents,
         trace: &mut Vec<Finding>,
     ) -> Result<Self, VersionError> {
@@ -221,8 +196,8 @@ impl Rules {
         let mut rules = Self { removes: contents.removes, ..Self::default() };
         for Declaration { kind, text, line } in contents.declarations {
             let place = match line {
-                0 => path.display().to_string(),
-                line => format!("{}:{line}", path.display()),
+                0 => file.to_owned(),
+                line => format!("{file}:{line}"),
             };
             let constraint = match text.parse::<Constraint>() {
                 Ok(constraint) => constraint.found_in(&place),
@@ -304,28 +279,28 @@ fn contents_of(path: &Path, bytes: Vec<u8>, tool: ToolName) -> Contents {
     } else {
         in_hcl(path, &text)
     };
-    contents.for_tool(path, tool)
+    contents.for_tool(path.display(), tool)
 }
 
-/// The same for a file with this name that terragrunt writes. Its text is in the configuration of the unit, and may not parse.
-fn contents_of_generated(unit: &Path, name: &str, text: &str, tool: ToolName) -> Contents {
+/// The same for a file with this name that terragrunt writes, for every tool. Its text is in the configuration of the unit, and
+/// may not parse.
+fn in_generated(name: &str, text: &str) -> Contents {
     let is_json = FileName::parse(name).is_some_and(|name| name.json);
     let mut contents = if is_json { in_broken_json(text) } else { in_outline(text) };
     for declaration in &mut contents.declarations {
         declaration.line = 0;
     }
-    contents.for_tool(unit, tool)
+    contents
 }
 
 impl Contents {
-    /// What this tool reads of them. `path` has them.
-    fn for_tool(mut self, path: &Path, tool: ToolName) -> Self {
+    /// What this tool reads of them.
+    fn for_tool(mut self, place: impl fmt::Display, tool: ToolName) -> Self {
         if tool != ToolName::Tofu {
             self.declarations.retain(|declaration| declaration.kind == Kind::RequiredVersion);
         }
         if self.unknown {
-            let path = path.display();
-            tracing::warn!("{path}: a required version that is not a literal is ignored");
+            tracing::warn!("{place}: a required version that is not a literal is ignored");
             self.declarations.clear();
         }
         self
@@ -455,7 +430,7 @@ pub(super) fn fuzz(bytes: &[u8]) {
         drop(in_outline(&syntax::lossy(bytes.to_vec())));
         for tool in [ToolName::Terraform, ToolName::Tofu] {
             let contents = contents_of(path, bytes.to_vec(), tool);
-            drop(Rules::of_file((path, name), contents, &mut Vec::new()));
+            drop(Rules::of_file((name, name), contents, &mut Vec::new()));
         }
     }
 }

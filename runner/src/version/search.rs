@@ -13,7 +13,7 @@ use crate::version::file::{self, VersionFile};
 use crate::version::number::Malformed;
 use crate::version::request::Requirement;
 use crate::version::tool_name::ToolName;
-use crate::version::{required, syntax};
+use crate::version::{configuration, required, syntax};
 
 /// A version or a constraint in tenv's directory is one line.
 const MAX_LINE: u64 = 64 * 1024;
@@ -90,7 +90,7 @@ impl<'a> Search<'a> {
                 }
             }
             if distance == 0
-                && let Some(name) = required::tofu_file(place)?
+                && let Some(name) = configuration::tofu_file(place)?
             {
                 let path = place.join(name);
                 self.trace.push(Finding::new(path.display(), "only OpenTofu reads this file"));
@@ -207,7 +207,10 @@ impl<'a> Search<'a> {
         let scan = required::scan(&dir, tool)?;
         let requirement = scan.requirement;
         self.trace.extend(scan.trace);
-        self.files_read.extend(scan.files_read);
+        let known = &self.files_read;
+        let read = scan.files_read.into_iter().filter(|path| !known.contains(path));
+        let read: Vec<_> = read.collect();
+        self.files_read.extend(read);
         if requirement.is_empty() {
             self.trace.push(Finding::new(dir.display(), "has no required_version"));
         }

@@ -1,7 +1,6 @@
 //! The configuration of a terragrunt unit, as far as it decides which code the tool reads: the module that the unit runs, and the
-//! files of it that terragrunt overwrites. Configurations that it includes are not read.
+//! files that terragrunt writes. Configurations that it includes are not read.
 
-use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
 
 use fs_err as fs;
@@ -12,23 +11,39 @@ use crate::version::json::{self, Json};
 use crate::version::outline::{Attribute, Outline};
 use crate::version::syntax::{self, Literal, MAX_CONFIGURATION};
 
-/// The values of `if_exists` with which terragrunt overwrites a file of the module.
-const OVERWRITES: [&str; 2] = ["overwrite", "overwrite_terragrunt"];
+/// The values of `if_exists` with which terragrunt leaves no file of the module as it is: with `error` it fails there.
+const OVERWRITES: [&str; 3] = ["overwrite", "overwrite_terragrunt", "error"];
+/// The values of `if_disabled` with which a disabled block removes a file.
+const REMOVES: [&str; 2] = ["remove", "remove_terragrunt"];
 
 /// The unit of a directory.
 #[derive(Debug)]
 pub(super) struct Unit {
     pub(super) file: PathBuf,
-    /// The directory of the module that it runs.
+    /// The directory of the unit, which terragrunt copies over the module.
+    pub(super) dir: PathBuf,
+    /// The directory of the module that it runs: that of the unit if it has no source, or one that is not a local directory.
     pub(super) module: PathBuf,
     generated: Vec<Generated>,
 }
 
-/// A file that terragrunt writes, also over one of the module.
+/// A file that terragrunt writes or removes after it has copied.
 #[derive(Debug)]
-struct Generated {
+pub(super) struct Generated {
     path: String,
-    contents: String,
+    /// With `${...}` for what terragrunt has to evaluate; `None` if that is all.
+    pub(super) contents: Option<String>,
+    pub(super) effect: Effect,
+}
+
+/// What terragrunt does with a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    /// Writes it unless it exists.
+    Creates,
+    /// Writes it.
+    Overwrites,
+    Removes,
 }
 
 /// What is read of a configuration.
@@ -39,12 +54,12 @@ struct Read {
 }
 
 impl Unit {
-    /// That of a directory, if its source is a literal relative path.
+    /// That of a directory, whose path is canonical.
     pub(super) fn read(dir: &Path) -> Option<Self> {
         let names = ["terragrunt.hcl", "terragrunt.hcl.json"];
         let file = names.into_iter().map(|name| dir.join(name)).find(|file| file.is_file())?;
         let text = syntax::lossy(syntax::read_at_most(&file, MAX_CONFIGURATION).ok()??);
-        let Read { source, generated } =
+        let Read { source, mut generated } =
             if file.extension().is_some_and(|extension| extension == "json") {
                 in_json(&json::parse(&file, &text).ok()?)
             } else if let Ok(body) = syntax::hcl(&file, &text) {
@@ -52,37 +67,80 @@ impl Unit {
             } else {
                 in_outline(&text)
             };
-        let Literal::Text(source) = source? else { return None };
-        // `//` only separates a package from a directory in it.
-        let module = is_local(&source).then(|| dir.join(source.replace("//", "/")))?;
-        let module = fs::canonicalize(module).ok().filter(|module| module.is_dir())?;
-        Some(Self { file, module, generated })
+        let module = module(dir, source);
+        if module.is_none() {
+            // Whether the module has the file is not known.
+            generated.retain(|generated| generated.effect != Effect::Creates);
+        }
+        let module = module.unwrap_or_else(|| dir.to_owned());
+        Some(Self { file, dir: dir.to_owned(), module, generated })
     }
 
-    /// The text that terragrunt writes over the module's file with this name, if it does; with `${...}` for what it has to evaluate,
-    /// and empty if that is all.
-    pub(super) fn overwrites(&self, name: &str) -> Option<&str> {
-        let is_it = |generated: &&Generated| {
-            let parts = Path::new(&generated.path).components();
-            parts
-                .filter(|part| *part != Component::CurDir)
-                .eq([Component::Normal(OsStr::new(name))])
-        };
-        self.generated.iter().find(is_it).map(|generated| &*generated.contents)
+    /// The directory that terragrunt copies over this one of the module.
+    pub(super) fn copied_over(&self, dir: &Path) -> Option<PathBuf> {
+        let below = dir.strip_prefix(&self.module).ok().filter(|_| self.module != self.dir)?;
+        Some(self.dir.join(below))
+    }
+
+    /// The place in the module of a child module that is only in the unit's directory. `dir` of the module calls it.
+    pub(super) fn child(&self, dir: &Path, source: &str) -> Option<PathBuf> {
+        let child = fs::canonicalize(self.copied_over(dir)?.join(source)).ok()?;
+        let below = child.strip_prefix(&self.dir).ok().filter(|_| child.is_dir())?;
+        Some(self.module.join(below))
+    }
+
+    /// What terragrunt does with files in this directory of the module.
+    pub(super) fn generated_in(&self, dir: &Path) -> &[Generated] {
+        if dir == self.module { &self.generated } else { &[] }
+    }
+}
+
+/// The directory of the module with this source; `None` if it is none on this machine, or not known.
+fn module(dir: &Path, source: Option<Literal>) -> Option<PathBuf> {
+    match source {
+        None | Some(Literal::Null) => Some(dir.to_owned()),
+        Some(Literal::Text(source)) if source.is_empty() => Some(dir.to_owned()),
+        Some(Literal::Text(source)) if is_local(&source) => {
+            // `//` only separates a package from a directory in it.
+            let module = fs::canonicalize(dir.join(source.replace("//", "/"))).ok();
+            module.filter(|module| module.is_dir())
+        }
+        Some(Literal::Text(_) | Literal::Unknown) => None,
     }
 }
 
 impl Generated {
-    /// That of a `generate` block with these attributes. `None` for one that may be disabled, and for one that leaves a file of
-    /// the module as it is.
-    fn new(attribute: impl Fn(&str) -> Option<Literal>, contents: Option<String>) -> Option<Self> {
+    /// That of a `generate` block with these attributes. `None` for one that may be disabled, and for one whose path is not a
+    /// literal.
+    fn new(
+        attribute: impl Fn(&str) -> Option<Literal>,
+        disabled: Option<bool>,
+        contents: Option<String>,
+    ) -> Option<Self> {
         let text = |name| match attribute(name) {
             Some(Literal::Text(text)) => Some(text),
             _ => None,
         };
-        let overwrites = OVERWRITES.contains(&&*text("if_exists")?);
-        let path = text("path").filter(|_| overwrites && attribute("disable").is_none())?;
-        Some(Self { path, contents: contents.unwrap_or_default() })
+        let is_one_of =
+            |name, values: &[&str]| text(name).is_some_and(|text| values.contains(&&*text));
+        let effect = if disabled? {
+            is_one_of("if_disabled", &REMOVES).then_some(Effect::Removes)?
+        } else if is_one_of("if_exists", &OVERWRITES) {
+            Effect::Overwrites
+        } else {
+            Effect::Creates
+        };
+        Some(Self { path: text("path")?, contents, effect })
+    }
+
+    /// The name of the file, if it is in the directory of the tool itself.
+    pub(super) fn name(&self) -> Option<&str> {
+        let parts = Path::new(&self.path).components();
+        let mut parts = parts.filter(|part| *part != Component::CurDir);
+        match (parts.next(), parts.next()) {
+            (Some(Component::Normal(name)), None) => name.to_str(),
+            _ => None,
+        }
     }
 }
 
@@ -99,7 +157,8 @@ fn in_json(root: &Json) -> Read {
             Json::Text(text) => Some(text.clone()),
             _ => None,
         });
-        Generated::new(|name| block.members(name).next().map(Json::literal), contents)
+        let disabled = block.members("disable").next().is_none().then_some(false);
+        Generated::new(|name| block.members(name).next().map(Json::literal), disabled, contents)
     });
     Read { source: sources.next().map(Json::literal), generated: generated.collect() }
 }
@@ -113,10 +172,12 @@ fn in_body(body: &Body) -> Read {
             attribute.map(|attribute| &attribute.value)
         };
         let contents = value("contents").and_then(syntax::template);
-        // What is said to be false is as if it were not there.
-        let is_true =
-            |value: &&Expression| !matches!(value, Expression::Bool(bool) if !bool.value());
-        Generated::new(|name| value(name).filter(is_true).map(syntax::literal), contents)
+        let disabled = match value("disable") {
+            None => Some(false),
+            Some(Expression::Bool(disabled)) => Some(*disabled.value()),
+            Some(_) => None,
+        };
+        Generated::new(|name| value(name).map(syntax::literal), disabled, contents)
     });
     let source = source.map(|source| syntax::literal(&source.value));
     Read { source, generated: generated.collect() }
@@ -124,8 +185,16 @@ fn in_body(body: &Body) -> Read {
 
 /// The same for a file that does not parse.
 fn in_outline(text: &str) -> Read {
-    const NAMES: [&str; 7] =
-        ["terraform", "source", "generate", "path", "if_exists", "contents", "disable"];
+    const NAMES: [&str; 8] = [
+        "terraform",
+        "source",
+        "generate",
+        "path",
+        "if_exists",
+        "contents",
+        "disable",
+        "if_disabled",
+    ];
     let outline = Outline::read(text, &NAMES);
     let attributes = |at: usize| {
         let of_block = move |attribute: &&Attribute<'_>| attribute.block == Some(at);
@@ -134,10 +203,11 @@ fn in_outline(text: &str) -> Read {
     let mut read = Read::default();
     for (at, block) in outline.blocks.iter().enumerate().filter(|(_, block)| block.parent.is_none())
     {
-        let value = |name: &str| {
+        let text = |name: &str| {
             let attribute = attributes(at).find(|attribute| attribute.name == name);
-            attribute.map(|attribute| syntax::literal_of(attribute.value))
+            attribute.map(|attribute| attribute.value)
         };
+        let value = |name: &str| text(name).map(syntax::literal_of);
         match block.kind {
             "terraform" if read.source.is_none() => read.source = value("source"),
             "generate" => {
@@ -145,7 +215,8 @@ fn in_outline(text: &str) -> Read {
                     Some(Literal::Text(text)) => Some(text),
                     _ => None,
                 };
-                read.generated.extend(Generated::new(value, contents));
+                let disabled = text("disable").map_or(Some(false), |text| text.trim().parse().ok());
+                read.generated.extend(Generated::new(value, disabled, contents));
             }
             _ => {}
         }

@@ -262,3 +262,181 @@ fn file_that_a_terragrunt_unit_overwrites_counts_with_its_new_text() {
         assert_eq!(look(&dir.path().join("live")).request.to_string(), expected, "{text}");
     }
 }
+
+/// What the unit in `live` of a tree requires, and the places where that is found.
+fn unit(files: &[(&str, &str)]) -> (String, Vec<String>) {
+    let dir = tree(files);
+    let root = dir.path().canonicalize().unwrap();
+    let wanted = look(&dir.path().join("live"));
+    let found = wanted.trace.into_iter().filter(|finding| finding.text.starts_with("required"));
+    let places = found.map(|finding| finding.place.replace(&*root.to_string_lossy(), "DIR"));
+    (wanted.request.to_string(), places.collect())
+}
+
+/// A `generate` block with these attributes besides.
+fn generate(path: &str, attributes: &str, contents: &str) -> String {
+    format!("generate \"x\" {{\n  path = \"{path}\"\n  {attributes}\n  contents = {contents}\n}}\n")
+}
+
+const RUNS_MOD: &str = "terraform {\n  source = \"../mod\"\n}\n";
+/// The contents of a `generate` block.
+const REQUIRES_1_6: &str = r#""terraform { required_version = \"~> 1.6.0\" }""#;
+const OVERWRITES: &str = "if_exists = \"overwrite_terragrunt\"";
+
+#[test]
+fn file_of_a_terragrunt_unit_takes_the_place_of_the_one_in_the_module() {
+    let (old, new) = (terraform("\"~> 1.5.0\""), terraform("\"~> 1.9\""));
+    for (theirs, ours, expected) in [
+        ("versions.tf", "versions.tf", "~> 1.9"),
+        ("versions_override.tf", "versions_override.tf", "~> 1.9"),
+        ("versions.tf", "versions_override.tf", "~> 1.9"),
+        ("versions_override.tf", "versions.tf", "~> 1.5.0"),
+        ("versions.tf", "more.tf", "~> 1.9, ~> 1.5.0"),
+    ] {
+        let (theirs, ours) = (format!("mod/{theirs}"), format!("live/{ours}"));
+        let files = [("live/terragrunt.hcl", RUNS_MOD), (&theirs, &old), (&ours, &new)];
+        assert_eq!(unit(&files).0, expected, "{ours} over {theirs}");
+    }
+}
+
+#[test]
+fn contradiction_of_a_terragrunt_unit_and_its_module_names_both_files() {
+    let (old, new) = (terraform("\"~> 1.5.0\""), terraform("\"~> 1.9\""));
+    let generated = RUNS_MOD.to_owned() + &generate("a.tf", OVERWRITES, REQUIRES_1_6);
+    for (files, expected) in [
+        (
+            &[("live/terragrunt.hcl", RUNS_MOD), ("live/a.tf", &*new), ("mod/main.tf", &*old)][..],
+            ["~> 1.9 (DIR/live/a.tf:2)", "~> 1.5.0 (DIR/mod/main.tf:2)"],
+        ),
+        (
+            &[("live/terragrunt.hcl", &*generated), ("mod/main.tf", &*old)],
+            [
+                "~> 1.6.0 (DIR/live/terragrunt.hcl, which generates a.tf)",
+                "~> 1.5.0 (DIR/mod/main.tf:2)",
+            ],
+        ),
+    ] {
+        let dir = tree(files);
+        let root = dir.path().canonicalize().unwrap();
+        let places = look(&dir.path().join("live")).request.contradiction().unwrap();
+        assert_eq!(places.map(|text| text.replace(&*root.to_string_lossy(), "DIR")), expected);
+    }
+}
+
+#[test]
+fn file_that_a_terragrunt_unit_generates_counts_where_none_was_before() {
+    let module = ("mod/main.tf", &*terraform("\"~> 1.5.0\""));
+    let over = "versions_override.tf";
+    let null = r#""terraform { required_version = null }""#;
+    let evaluated = r#""terraform { required_version = \"${local.x}\" }""#;
+    let (skip, error) = ("if_exists = \"skip\"", "if_exists = \"error\"");
+    for (block, expected) in [
+        (generate(over, OVERWRITES, REQUIRES_1_6), "~> 1.6.0"),
+        (generate(over, skip, REQUIRES_1_6), "~> 1.6.0"),
+        (generate(over, error, REQUIRES_1_6), "~> 1.6.0"),
+        (generate(over, "if_exists = local.x", REQUIRES_1_6), "~> 1.6.0"),
+        (generate("versions.tf", OVERWRITES, REQUIRES_1_6), "~> 1.5.0, ~> 1.6.0"),
+        (generate("versions.tofu", OVERWRITES, REQUIRES_1_6), "~> 1.5.0"),
+        (generate("versions.txt", OVERWRITES, REQUIRES_1_6), "~> 1.5.0"),
+        (generate("/versions.tf", OVERWRITES, REQUIRES_1_6), "~> 1.5.0"),
+        (generate("sub/versions.tf", OVERWRITES, REQUIRES_1_6), "~> 1.5.0"),
+        (generate(over, OVERWRITES, null), "any stable version"),
+        (generate(over, OVERWRITES, evaluated), "~> 1.5.0"),
+        (generate(over, &format!("{OVERWRITES}\n  disable = true"), REQUIRES_1_6), "~> 1.5.0"),
+        (generate(over, &format!("{OVERWRITES}\n  disable = local.x"), REQUIRES_1_6), "~> 1.5.0"),
+    ] {
+        let odd = "locals {\n  a = {b = 1, c = 2 d = 3}\n}\n";
+        for text in [RUNS_MOD.to_owned() + &block, odd.to_owned() + RUNS_MOD + &block] {
+            assert_eq!(unit(&[module, ("live/terragrunt.hcl", &text)]).0, expected, "{text}");
+        }
+    }
+    let text = RUNS_MOD.to_owned() + &generate(over, OVERWRITES, REQUIRES_1_6);
+    let (_, places) = unit(&[module, ("live/terragrunt.hcl", &text)]);
+    let expected =
+        ["DIR/mod/main.tf:2", "DIR/live/terragrunt.hcl, which generates versions_override.tf"];
+    assert_eq!(places, expected);
+    let json = format!(
+        r#"{{"terraform": {{"source": "../mod"}}, "generate": {{"x": {{"path": "{over}", "if_exists": "skip",
+            "contents": {REQUIRES_1_6}}}}}}}"#
+    );
+    assert_eq!(unit(&[module, ("live/terragrunt.hcl.json", &json)]).0, "~> 1.6.0");
+}
+
+#[test]
+fn disabled_block_of_a_terragrunt_unit_removes_the_file_where_it_says_so() {
+    let module = ("mod/versions.tf", &*terraform("\"~> 1.5.0\""));
+    for (if_disabled, expected) in [
+        ("remove", "any stable version"),
+        ("remove_terragrunt", "any stable version"),
+        ("skip", "~> 1.5.0"),
+    ] {
+        let attributes = format!("disable = true\n  if_disabled = \"{if_disabled}\"");
+        let text = RUNS_MOD.to_owned() + &generate("versions.tf", &attributes, REQUIRES_1_6);
+        assert_eq!(unit(&[module, ("live/terragrunt.hcl", &text)]).0, expected, "{if_disabled}");
+    }
+}
+
+#[test]
+fn terragrunt_unit_without_a_source_is_its_own_module() {
+    let own = ("live/main.tf", &*terraform("\"~> 1.5.0\""));
+    let evaluated = r#""terraform { required_version = \"${local.x}\" }""#;
+    for (block, expected) in [
+        (generate("versions_override.tf", OVERWRITES, REQUIRES_1_6), "~> 1.6.0"),
+        (generate("versions_override.tf", "if_exists = \"skip\"", REQUIRES_1_6), "~> 1.6.0"),
+        // It is as terragrunt wrote it last, or terraform runs without terragrunt.
+        (generate("main.tf", OVERWRITES, REQUIRES_1_6), "~> 1.5.0"),
+        (generate("main.tf", "if_exists = \"skip\"", REQUIRES_1_6), "~> 1.5.0"),
+        (
+            generate("main.tf", "disable = true\n  if_disabled = \"remove\"", REQUIRES_1_6),
+            "~> 1.5.0",
+        ),
+        (generate("main.tf", OVERWRITES, evaluated), "~> 1.5.0"),
+        (generate("main.tf", OVERWRITES, "local.x"), "~> 1.5.0"),
+    ] {
+        assert_eq!(unit(&[own, ("live/terragrunt.hcl", &block)]).0, expected, "{block}");
+    }
+}
+
+/// The module may have a file of that name.
+#[test]
+fn generated_file_that_gives_way_to_an_unknown_one_is_passed_over() {
+    for source in ["\"git::https://x/mod\"", "local.x", "\"../missing\""] {
+        for (if_exists, expected) in [
+            (OVERWRITES, "~> 1.6.0"),
+            ("if_exists = \"error\"", "~> 1.6.0"),
+            ("if_exists = \"skip\"", "any stable version"),
+        ] {
+            let text = format!("terraform {{\n  source = {source}\n}}\n")
+                + &generate("versions.tf", if_exists, REQUIRES_1_6);
+            let files = [("live/terragrunt.hcl", &*text)];
+            assert_eq!(unit(&files).0, expected, "{text}");
+        }
+    }
+}
+
+#[test]
+fn child_module_in_a_terragrunt_unit_is_put_over_the_one_of_the_module() {
+    let call = "module \"a\" {\n  source = \"./a\"\n}\nmodule \"b\" {\n  source = \"./b\"\n}\n";
+    let [one, two, three] = ["\"~> 1.5.0\"", "\"< 1.9\"", "\"> 1.6\""].map(terraform);
+    let up = "module \"c\" {\n  source = \"../c\"\n}\n";
+    let files = [
+        ("live/terragrunt.hcl", RUNS_MOD),
+        ("mod/main.tf", call),
+        ("mod/a/main.tf", &one),
+        ("live/a/main.tf", &two),
+        // Only in the unit, and it calls another one.
+        ("live/b/main.tf", up),
+        ("live/c/main.tf", &three),
+    ];
+    let (_, mut places) = unit(&files);
+    places.sort();
+    assert_eq!(places, ["DIR/live/a/main.tf:2", "DIR/live/c/main.tf:2"]);
+    // Beside the unit are other units, not modules.
+    let files = [
+        ("live/terragrunt.hcl", RUNS_MOD),
+        ("mod/main.tf", up),
+        ("c/main.tf", &one),
+        ("live/c/main.tf", &two),
+    ];
+    assert_eq!(unit(&files).1, ["DIR/c/main.tf:2"]);
+}
