@@ -149,6 +149,7 @@ mod source {
     mod git_url;
     mod hcl;
     mod interrupted_git;
+    mod lfs;
     mod ordered_revision;
     mod places;
     mod read_only;
