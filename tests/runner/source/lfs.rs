@@ -1,9 +1,10 @@
 //! Git LFS files: with real git, and stand-ins for git-lfs.
 
-use support::Sandbox;
+use datastore_api::Sha256;
+use support::{Ended, Sandbox};
 
-use crate::RUNNER;
 use crate::source::submodules::Repositories;
+use crate::{RUNNER, json};
 
 const POINTER: &str = "version https://git-lfs.github.com/spec/v1\noid sha256:0000000000000000000000000000000000000000000000000000000000000000\nsize 12\n";
 
@@ -88,4 +89,129 @@ fn lfs_files_are_neither_pulled_nor_required_with_no_submodules() {
         assert!(ended.stdout.contains("version https://git-lfs"), "{}", ended.stdout);
         assert!(!pulled.exists(), "{source:?}");
     }
+}
+
+/// A stand-in for git-lfs, whose objects are files in DIR. As that of the real one, its filter fails in a checkout without a remote, or of a
+/// bundle.
+const GIT_LFS: &str = r#"#!/bin/sh
+case $1 in
+  install)
+    git config filter.lfs.clean "git-lfs clean"
+    git config filter.lfs.smudge "git-lfs smudge"
+    git config filter.lfs.required true;;
+  clean)
+    text=$(cat)
+    case $text in "version https://git-lfs"*) printf '%s\n' "$text"; exit;; esac
+    id=$(printf %s "$text" | sha256sum | cut -d' ' -f1)
+    printf %s "$text" > "DIR/$id"
+    printf 'version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize %s\n' "$id" "${#text}";;
+  smudge)
+    case $(git config remote.origin.url) in
+      ""|*.bundle) echo 'batch request: missing protocol: ""' >&2; exit 2;;
+    esac
+    cat "DIR/$(sed -n 's/^oid sha256://p')";;
+  pull)
+    cp "DIR/$(sed -n 's/^oid sha256://p' "$3")" "$3"
+    echo "$3" | git update-index -q --refresh --stdin;;
+esac
+"#;
+
+/// `infra` with the LFS files `live/*.txt`. The configuration `gitconfig` has the filter, as after `git lfs install`, and `plain`
+/// has none.
+struct LargeFiles(Repositories);
+
+impl LargeFiles {
+    fn new() -> Self {
+        let repositories = Repositories::new();
+        let sandbox = &repositories.sandbox;
+        let dir = sandbox.path("lfs");
+        std::fs::create_dir(&dir).unwrap();
+        sandbox.script("git-lfs", &GIT_LFS.replace("DIR", &dir.display().to_string()));
+        let config = std::fs::read_to_string(sandbox.path("gitconfig")).unwrap();
+        std::fs::write(sandbox.path("plain"), &config).unwrap();
+        let program = sandbox.path("bin/git-lfs").display().to_string();
+        let filter = format!(
+            "[filter \"lfs\"]\n\tclean = {program} clean\n\tsmudge = {program} smudge\n\trequired = true\n"
+        );
+        std::fs::write(sandbox.path("gitconfig"), config + &filter).unwrap();
+        let attributes = repositories.infra.join(".gitattributes");
+        std::fs::write(attributes, "*.txt filter=lfs -text\n").unwrap();
+        Self(repositories)
+    }
+
+    /// Commits these LFS files, and a configuration with this output.
+    fn commit(&self, files: &[(&str, &str)], output: &str) -> String {
+        let infra = &self.0.infra;
+        for (name, text) in files {
+            std::fs::write(infra.join("live").join(name), text).unwrap();
+        }
+        self.0.live(&format!("output \"x\" {{\n  value = {output}\n}}\n"));
+        self.0.git(infra, &["rev-parse", "HEAD"])
+    }
+
+    /// Plans the module `live` with a configuration of git.
+    fn plan(&self, config: &str, source: &str, args: &[&str]) -> Ended {
+        let sandbox = &self.0.sandbox;
+        let plan = ["plan", source, "--path", "live", "--result", "r.json"];
+        let mut command = sandbox.command(&[&plan, args].concat());
+        command.env("GIT_CONFIG_GLOBAL", sandbox.path(config)).output().unwrap().into()
+    }
+}
+
+/// Without the filter in the user's configuration, it is in that of the checkout from the first pull on.
+#[test]
+fn lfs_files_follow_a_git_url_whoever_has_set_up_the_filter() {
+    let files = LargeFiles::new();
+    let LargeFiles(repositories) = &files;
+    let url = repositories.url();
+    for (a, other) in [("one", "1"), ("one", "2"), ("two", "3"), ("one", "4")] {
+        let head = files.commit(&[("a.txt", a), ("unneeded.txt", other)], "file(\"a.txt\")");
+        for config in ["gitconfig", "plain"] {
+            let kept = format!("kept-{config}");
+            let ended = files.plan(config, &url, &["--work-dir", &kept]);
+            assert_eq!(ended.code, 0, "{config}, {other}: {}", ended.stderr);
+            let planned = format!("+ x = \"{a}\"");
+            assert!(ended.stdout.contains(&planned), "{config}, {other}: {}", ended.stdout);
+            assert!(!ended.stderr.contains("LFS"), "{config}, {other}: {}", ended.stderr);
+            let file = repositories.sandbox.read(&format!("{kept}/live/unneeded.txt"));
+            assert_eq!(file == other, config == "gitconfig" || other != "1", "{config}: {file}");
+            let report = json(repositories.sandbox.read("r.json").as_bytes());
+            assert_eq!(report["revision"], *head, "{config}, {other}: it is not dirty");
+        }
+    }
+}
+
+#[test]
+fn lfs_files_that_are_not_needed_stop_no_checkout_of_a_url_or_bundle() {
+    let files = LargeFiles::new();
+    let LargeFiles(repositories) = &files;
+    let infra = &repositories.infra;
+    let (url, bundle) = (repositories.url(), repositories.sandbox.path("all.bundle"));
+    let bundle = bundle.display().to_string();
+    files.commit(&[("a.txt", "one")], "1");
+    repositories.git(infra, &["bundle", "create", "--quiet", &bundle, "--all"]);
+    let warning =
+        "git LFS cannot fetch the files of this checkout, which has pointers in their place: ";
+    let planned = |source: &str, is_known: bool| {
+        let ended = files.plan("gitconfig", source, &[]);
+        assert_eq!(ended.code, 0, "{source}: {}", ended.stderr);
+        assert_eq!(!ended.stderr.contains(warning), is_known, "{source}: {}", ended.stderr);
+    };
+    planned(&url, true);
+    planned(&bundle, false);
+    let lose = |text: &str| {
+        let object = Sha256::of(text.as_bytes()).to_string();
+        std::fs::remove_file(repositories.sandbox.path("lfs").join(object)).unwrap();
+    };
+    lose("one");
+    planned(&url, false);
+    files.commit(&[("a.txt", "lost"), ("b.txt", "two")], "file(\"b.txt\")");
+    lose("lost");
+    let ended = files.plan("gitconfig", &url, &[]);
+    assert_eq!(ended.code, 0, "only the other one is lost: {}", ended.stderr);
+    assert!(ended.stdout.contains("\"two\""), "{}", ended.stdout);
+    files.commit(&[("a.txt", "lost, too")], "file(\"a.txt\")");
+    lose("lost, too");
+    let refused = files.plan("gitconfig", &url, &[]);
+    assert_eq!(refused.code, 8, "{}", refused.stderr);
 }

@@ -27,6 +27,12 @@ use crate::source::regular::unless_missing;
 use crate::source::states;
 use crate::source::work_dir::{foreign, move_mark};
 
+/// What git says if the filter of git LFS fails.
+const LFS_FAILED: [&str; 2] = ["smudge filter lfs failed", "was not filtered properly"];
+/// Arguments with which git writes the pointers of LFS files.
+const POINTERS: [&str; 6] =
+    ["-c", "filter.lfs.smudge=cat", "-c", "filter.lfs.process=", "-c", "filter.lfs.required=false"];
+
 /// From the signal to the kill: git only has to remove its locks.
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -63,20 +69,19 @@ impl GitSource {
         };
         let commit = git.commit(fetched).await?;
         git.warn_if_ambiguous(wanted).await?;
+        // The filter of git LFS fetches from there, and so do relative URLs of submodules.
+        git.run(&["config", "remote.origin.url", &self.url]).await?;
         git.check_out(&commit, None).await?;
         Ok(commit)
     }
 
-    /// Git for a checkout that was fetched into `dir`, whose relative URLs of submodules and of LFS files
-    /// are relative to this URL.
+    /// Git for a checkout that was fetched into `dir`.
     pub(in crate::source) async fn fetched<'a>(
         &'a self,
         dir: &'a Path,
         context: CheckoutContext<'a>,
     ) -> Result<Git<'a>, CheckoutError> {
-        let git = Git::new(self, dir, context, "submodules.log").await?;
-        git.run(&["config", "remote.origin.url", &self.url]).await?;
-        Ok(git)
+        Git::new(self, dir, context, "submodules.log").await
     }
 
     /// The variables of an unattended git that asks this repository.
@@ -228,7 +233,27 @@ impl Git<'_> {
         }
         incomplete::mark_incomplete(self.dir, commit)?;
         let head = branch.map_or(vec!["--detach"], |branch| vec!["-B", branch]);
-        self.run(&[&["checkout", "--quiet", "--force"], &*head, &[commit]].concat()).await
+        let args = [&["checkout", "--quiet", "--force"], &*head, &[commit]].concat();
+        self.write_files(self.dir, &args.into_iter().map(OsStr::new).collect::<Vec<_>>()).await
+    }
+
+    /// Runs a checkout. Where the filter of git LFS fails, as for a bundle, which has no such files, pointers are written: those
+    /// that the code reads are fetched by themselves, or refused.
+    async fn write_files(&self, dir: &Path, args: &[&OsStr]) -> Result<(), CheckoutError> {
+        let before = fs::metadata(self.log.path())?.len();
+        let error = match Box::pin(self.run_in(dir, args)).await {
+            Err(error) if !matches!(error, CheckoutError::Stopped(_)) => error,
+            ended => return ended,
+        };
+        let printed = self.log.since(before)?;
+        if !LFS_FAILED.iter().any(|text| printed.contains(text)) {
+            return Err(error);
+        }
+        tracing::warn!(
+            "git LFS cannot fetch the files of this checkout, which has pointers in their place: {error}"
+        );
+        let pointers = POINTERS.map(OsStr::new);
+        Box::pin(self.run_in(dir, &[&pointers, args].concat())).await
     }
 
     /// Makes git see all files of an earlier checkout as they are. Refuses changes that it was ordered to hide, and warns of
@@ -339,7 +364,7 @@ impl Git<'_> {
         let but = but.collect::<Vec<_>>();
         let all = ["checkout", "--quiet", "--force", "--no-overlay", commit, "--", "."];
         let args = all.iter().map(OsStr::new).chain(but.iter().map(OsString::as_os_str));
-        self.run_in(dir, &args.collect::<Vec<_>>()).await
+        self.write_files(dir, &args.collect::<Vec<_>>()).await
     }
 
     async fn run(&self, args: &[&str]) -> Result<(), CheckoutError> {
