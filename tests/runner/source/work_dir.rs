@@ -136,6 +136,32 @@ fn edits_in_a_kept_checkout_are_replaced_and_hidden_ones_refused() {
     assert!(plan().stdout.contains("# next"));
 }
 
+/// For an abbreviated commit all branches and tags are fetched, and they stay in the directory.
+#[test]
+fn revision_that_was_deleted_in_the_repository_is_refused_in_a_kept_checkout() {
+    let sandbox = Sandbox::new(RUNNER).fake_terraform(SHOW);
+    let Repository { dir, commits: [first, ..] } = repository(&sandbox);
+    let url = format!("file://{}", dir.display());
+    let plan = |args: &[&str]| {
+        let plan = ["plan", &url, "--path", "live/vpc", "--work-dir", "kept"];
+        sandbox.run(&[&plan, args].concat())
+    };
+    let planned = |revision: &str| {
+        let ended = plan(&["--revision", revision]);
+        assert_eq!(ended.code, 0, "{revision}: {}", ended.stderr);
+        assert!(ended.stdout.contains("first"), "{revision}: {}", ended.stdout);
+    };
+    planned(&first[..9]);
+    planned("v1");
+    git(&dir, &["tag", "--delete", "v1"]);
+    refused(&plan(&["--revision", "v1"]), &["has no revision `v1`"]);
+    planned(&first);
+    planned(&first[..9]);
+
+    git(&dir, &["symbolic-ref", "HEAD", "refs/heads/gone"]);
+    refused(&plan(&[]), &["has no revision `HEAD`"]);
+}
+
 #[test]
 fn code_of_others_in_a_kept_copy_is_refused_by_name() {
     let sandbox = Sandbox::new(RUNNER).fake_terraform(SHOW);

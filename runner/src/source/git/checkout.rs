@@ -57,12 +57,14 @@ impl GitSource {
         };
         let fetched = match fetched {
             Ok(()) => "FETCH_HEAD",
-            // An abbreviated commit, or one that the server does not serve by itself.
-            Err(CheckoutError::NoSuchRevision { .. }) => {
+            // An abbreviated commit, or one that the server does not serve by itself. HEAD would be that of an earlier checkout.
+            Err(CheckoutError::NoSuchRevision { .. }) if !["HEAD", "@"].contains(&wanted) => {
                 let all = ["+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*"];
                 let shallow = fs::exists(dir.join(".git/shallow"))?;
                 let unshallow = if shallow { "--unshallow" } else { "--no-tags" };
-                git.run(&["fetch", "--quiet", unshallow, "--", &self.url, all[0], all[1]]).await?;
+                // What the repository no longer has must not be found here.
+                let fetch = ["fetch", "--quiet", "--prune", unshallow, "--", &self.url];
+                git.run(&[&fetch[..], &all].concat()).await?;
                 wanted
             }
             Err(error) => return Err(error),
