@@ -18,7 +18,7 @@ use crate::source::references::{read, text};
 /// No path leads through more links.
 const MAX_LINKS: usize = 40;
 
-/// What stands for a directory at the beginning of a path.
+/// The references to a directory with which a path may begin.
 const BASES: [&str; 3] = ["${path.module}/", "${path.root}/", "${path.cwd}/"];
 
 /// What a root module may read in its work tree.
