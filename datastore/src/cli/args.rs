@@ -128,6 +128,7 @@ created.
 
 Exit codes:
   0   the storage works
+  1   the address cannot be listened on, or standard output cannot be written
   8   the directory of the storage does not exist, the limit of open files is too low, or the certificate or the Kubernetes \
 configuration cannot be used
   10  the storage does not work

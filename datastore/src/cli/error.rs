@@ -121,8 +121,10 @@ pub struct Damage {
 }
 
 /// What to do about damaged states.
-const STATE_DAMAGE: &str = "restore states/ and .plancha/states/ together from a backup; or, if only the document of a state is \
-                            damaged, make an intact version the state with `datastore state restore KEY --version ID`";
+const STATE_DAMAGE: &str = "restore the files of states that the lines above name from a backup, and no others: all of states/ and \
+                            .plancha/states/ would undo the applies of other layers. A restored control object takes its layer back to the \
+                            time of the backup: plan before you apply. If only the document of a state is damaged, make an intact \
+                            version the state with `datastore state restore KEY --version ID`";
 
 /// What to do about damaged descriptions of versions.
 const DESCRIPTION_DAMAGE: &str = "restore the description of a version from a backup, this file alone; without one remove it: that \
@@ -154,7 +156,9 @@ impl Display for Damage {
                 self.missing - self.missing_states,
                 "object is missing: its digest is recorded, and its file is gone",
                 "objects are missing: their digests are recorded, and their files are gone",
-                "restore from a backup, or remove the records below .plancha/sha256/",
+                "restore from a backup; or, of an object that nobody needs, remove its own record, .plancha/sha256/KEY. Without \
+                 the record of an apply or of an approval (.plancha/applied/, .plancha/approvals/) the same can be applied, or \
+                 approved, again: find out first what was",
             ),
             of(
                 self.missing_states,

@@ -56,8 +56,9 @@ pub enum StoreError {
     Corrupt(Path),
     /// It is created once, and its file is gone.
     #[error(
-        "`{0}` is missing: its digest is recorded, and its file is gone; restore it from a backup, or remove its record below \
-         `.plancha/sha256/`"
+        "`{0}` is missing: its digest is recorded, and its file is gone; restore it from a backup. If nobody needs it, \
+         remove its own record below `.plancha/sha256/`, but not that of an apply or an approval before you know what was applied \
+         or approved: it could be done again"
     )]
     Lost(Path),
     /// A directory cannot hold a file and a directory of the same name.

@@ -66,7 +66,9 @@ async fn a_layer_with_anything_but_a_control_object_has_lost_it() {
         assert!(files(&root).iter().all(|path| path.starts_with("states")));
         let verified = verify(&place);
         assert!(verified.code == 9 && verified.out.contains(&format!("missing {CONTROL}\n")));
-        assert!(verified.message.contains("restore states/ and .plancha/states/ together"));
+        assert!(
+            verified.message.contains("that the lines above name from a backup, and no others")
+        );
         assert!(!verified.message.contains("sha256"), "{verified:?}");
         for words in [&["pull", KEY][..], &["ls", KEY], &["ls"]] {
             let damaged = place.state(&Way::Storage, words);

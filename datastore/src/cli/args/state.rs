@@ -87,11 +87,12 @@ With exit code 9, discard the output.";
 
 const PUSH: &str = "\
 The document must have the lineage of the state and a higher serial. With --force it may have any: the state then begins a \
-new generation, and the id of the replaced version is printed.
+new generation, and the id of the replaced version is printed. Use --force only if the document describes the real \
+objects, and no other writer works.
 
 Examples:
   datastore state push team-a/network network.tfstate
-  terraform state pull | datastore state push team-a/network - --force --url http://127.0.0.1:8080";
+  terraform state pull | datastore state push team-a/network - --url http://127.0.0.1:8080";
 
 const RESTORE: &str = "\
 The old content is written with the next serial. A state that tofu has encrypted cannot be changed: it is \

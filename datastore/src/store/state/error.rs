@@ -32,8 +32,8 @@ pub enum StateError {
     },
     /// Only the holder removes a lock while its lease is valid, or an operator by the ID.
     #[error(
-        "the lock was taken under the lease {number}, which is still valid: {holder}. End that run, or remove the lock by its \
-         ID with `datastore state unlock --id ID`"
+        "the lock was taken under the lease {number}, which is still valid: {holder}. Wait until that run has ended; the lease \
+         of a dead one ends within 5 minutes. Only if its tool has ended: `datastore state unlock KEY --id ID`"
     )]
     HolderAlive {
         /// The number of the lease.
