@@ -11,7 +11,7 @@ use crate::changes::secrets::{Search, Secrets};
 use crate::changes::value::{Node, shown, write_list, write_text};
 
 /// The version of the list.
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
 
 /// The most bytes that are shown of all attributes, of one of them, and of all else that is listed.
 const MAX_VALUES: usize = 8 << 20;

@@ -84,10 +84,11 @@ impl Change {
         matches!(self.actions()[..], [] | ["no-op"])
     }
 
-    /// Whether it takes an object into the state, and the ID of that; null if it is not known.
+    /// Whether it takes an object into the state, and the ID or the identity of that; null if neither is known.
     pub(super) fn importing(&self) -> Option<&Node> {
         let importing = self.get("importing").filter(|importing| **importing != Node::Null)?;
-        Some(importing.get("id").unwrap_or(&Node::Null))
+        let named = importing.get("id").or_else(|| importing.get("identity"));
+        Some(named.unwrap_or(&Node::Null))
     }
 
     pub(super) fn values(&self) -> Pair<'_> {

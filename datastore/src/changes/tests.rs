@@ -123,6 +123,14 @@ fn replacing_attributes_are_marked_and_numbers_and_long_texts_are_exact() {
 }
 
 #[test]
+fn import_by_identity_is_shown_with_it() {
+    let mut change = update(&json!({"a": 1}), &json!({"a": 1}));
+    change["importing"] = json!({"identity": {"arn": "x"}});
+    let listed = list_text(&plan(&change).to_string()).unwrap();
+    assert!(listed.contains(r#""importing":{"arn":"x"}"#), "{listed}");
+}
+
+#[test]
 fn resources_outputs_drift_and_checks_are_listed_and_counted() {
     let change = |actions: &[&str]| json!({"actions": actions, "before": null, "after": null, "before_sensitive": false, "after_sensitive": false});
     let resource =

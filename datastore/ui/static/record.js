@@ -34,6 +34,15 @@ function program(tool) {
 }
 
 /**
+ * Whether the report of an attempt may still come: a run stores it after its log.
+ * @param {{artifacts: {name: string, modified: string}[]}} attempt
+ */
+export function awaitsReport({ artifacts }) {
+    const newest = Math.max(...artifacts.map(({ modified }) => Date.parse(modified)));
+    return artifacts.every(({ name }) => name !== "run.json") && Date.now() - newest < 10 * 60 * 1000;
+}
+
+/**
  * @param {any} json
  * @returns {Report}
  */

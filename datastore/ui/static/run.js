@@ -8,7 +8,7 @@ import { follow } from "./follow.js";
 import { counts, outcome, revision } from "./lists.js";
 import { LogView } from "./log.js";
 import { PlanView } from "./plan.js";
-import { report } from "./record.js";
+import { awaitsReport, report } from "./record.js";
 import { bytes, duration, visibleText } from "./text.js";
 
 /**
@@ -82,7 +82,7 @@ export class RunView {
         this.showTab(this.#tabOfAddress() ?? this.#defaultTab());
         addEventListener("popstate", () => this.showTab(this.#tabOfAddress() ?? this.#defaultTab()));
         addEventListener("hashchange", () => this.#reveal());
-        if (this.mayChange) {
+        if (this.mayChange || awaitsReport(this.attempt)) {
             again(WORKING, () => this.poll());
         }
     }
@@ -136,7 +136,7 @@ export class RunView {
             this.log?.setDurations(this.#durations());
             this.sayLive();
         }
-        return this.mayChange;
+        return this.mayChange || awaitsReport(this.attempt);
     }
 
     /** The attempt that is shown: the one of the address, else the newest. */

@@ -99,17 +99,20 @@ fn examples() -> [serde_json::Value; 2] {
         })
     };
     let none = serde_json::Value::Null;
+    let mut by_identity = resource(none.clone(), none.clone());
+    by_identity["importing"] = json!({});
     let resources = json!([
         resource("".into(), 0.into()),
         resource(none.clone(), "".into()),
-        resource(none.clone(), none.clone())
+        resource(none.clone(), none.clone()),
+        by_identity,
     ]);
     let counts = json!({
         "create": 0, "update": 0, "delete": 0, "replace": 0, "read": 0, "forget": 0, "move": 0, "import": 0, "invoke": 0,
     });
     let list = |truncated| {
         json!({
-            "version": 3, "counts": counts, "resources": resources, "drift": resources,
+            "version": 4, "counts": counts, "resources": resources, "drift": resources,
             "outputs": [{"name": "", "actions": [""], "before": "", "after": "", "sensitive": true, "unknown": true}, {"name": "", "actions": [""]}],
             "checks": [{"address": "", "status": "", "problems": [""]}],
             "truncated": truncated,
