@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use datastore_api::client::{Condition, Settings, Token, Upload};
+use datastore_api::client::{Condition, Followed, Settings, Token, Upload};
 use datastore_api::{AppliedKey, Attempt, Client, ClientError, File, PlanFormat, RunKey, Sha256};
 use support::{Fault, FaultyDatastore, HEAD, TestDatastore};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use url::Url;
 
 const BIN: File = File::Plan(PlanFormat::Bin);
@@ -250,4 +251,35 @@ async fn token_is_reread_for_every_request_and_never_shown() {
     let broken = client.attempts(&run()).await.unwrap_err();
     assert!(!format!("{broken} {broken:?} {client:?}").contains("cret\""), "{broken:?}");
     assert!(!broken.to_string().contains("secret"));
+}
+
+/// A proxy may drop the trailer that says why the log ends.
+#[tokio::test]
+async fn followed_log_without_its_announced_end_is_broken_off() {
+    let announced = "trailer: upload-offset, log-end\r\n";
+    for (head, end, expected) in [
+        ("", "", Followed::Complete),
+        (announced, "", Followed::BrokenOff),
+        (announced, "log-end: complete\r\n", Followed::Complete),
+        (announced, "log-end: shutdown\r\n", Followed::BrokenOff),
+    ] {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url: Url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let answer = format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n{head}transfer-encoding: chunked\r\n\r\n4\r\nline\r\n0\r\n{end}\r\n"
+        );
+        let served = async move {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            let mut request = [0; 4096];
+            assert!(socket.read(&mut request).await.unwrap() > 0);
+            socket.write_all(answer.as_bytes()).await.unwrap();
+            socket
+        };
+        let client = client(&url);
+        let run = run();
+        let (log, _socket) = tokio::join!(client.follow_log(&run, Attempt(0), 0), served);
+        let mut log = log.unwrap().unwrap();
+        assert_eq!(log.next().await.unwrap(), Followed::Bytes("line".into()), "{head}");
+        assert_eq!(log.next().await.unwrap(), expected, "{head}{end}");
+    }
 }

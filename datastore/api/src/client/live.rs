@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
-use reqwest::header::{HeaderMap, HeaderName, TE};
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue, TE, TRAILER};
 use reqwest::{Body, Method, StatusCode};
 
 use super::call::{Call, run_query};
@@ -32,6 +32,8 @@ pub enum Appended {
 pub struct FollowedLog {
     call: String,
     body: Body,
+    /// Whether a trailer is to say why it ends. A proxy may leave that out.
+    has_trailer: bool,
 }
 
 /// What comes of a followed log.
@@ -94,7 +96,12 @@ impl Client {
                     // An older datastore does not know the parameter.
                     return Err(ClientError::Unsupported { call });
                 }
-                Ok(Some(FollowedLog { call, body: response.into() }))
+                let is_end = |name: &HeaderValue| {
+                    let names = name.to_str().map(str::to_ascii_lowercase);
+                    names.is_ok_and(|names| names.contains(LOG_END.as_str()))
+                };
+                let has_trailer = response.headers().get_all(TRAILER).iter().any(is_end);
+                Ok(Some(FollowedLog { call, body: response.into(), has_trailer }))
             }
             Err(error) if error.is_not_found(&call) => Ok(None),
             Err(error) => Err(error),
@@ -106,7 +113,10 @@ impl FollowedLog {
     /// What comes next, however long it takes. An error is only one of the connection.
     pub async fn next(&mut self) -> Result<Followed, ClientError> {
         loop {
-            let Some(frame) = self.body.frame().await else { return Ok(Followed::Complete) };
+            let Some(frame) = self.body.frame().await else {
+                let is_cut = self.has_trailer;
+                return Ok(if is_cut { Followed::BrokenOff } else { Followed::Complete });
+            };
             let frame = frame.map_err(|error| transport(self.call.clone(), error))?;
             match frame.into_data() {
                 Ok(bytes) if bytes.is_empty() => {}
