@@ -17,7 +17,7 @@ use crate::source::error::CheckoutError;
 use crate::source::path::{is_below, normal};
 use crate::source::regular::unless_missing;
 use crate::source::states::{self, is_state};
-use crate::source::work_dir::{MARK, foreign};
+use crate::source::work_dir::{MARK, foreign, mark};
 
 /// The list of the files that copies brought, so that the next copy can remove those that are gone
 /// from the source. Each name ends with a NUL byte, which no file name can contain; lists of earlier
@@ -314,8 +314,11 @@ impl Found {
                 other => other.map_err(CheckoutError::Unreadable)?,
             };
             if metadata.is_dir() {
-                self.directories.push(path.clone());
-                self.walk(from, &path, above)?;
+                // A work directory of another run is no code, and may hold copies of others.
+                if !mark(&from.join(&path)).exists() {
+                    self.directories.push(path.clone());
+                    self.walk(from, &path, above)?;
+                }
             } else if metadata.is_file() || metadata.is_symlink() {
                 self.files.insert(path);
             }
@@ -355,6 +358,22 @@ mod tests {
         tree(&from, &to).unwrap();
         assert_eq!(names(&to), ["main.tf"]);
         assert!(fs::symlink_metadata(to.join("main.tf")).unwrap().is_file());
+    }
+
+    #[test]
+    fn work_directories_of_other_runs_are_not_copied() {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+        for (work, mark) in [("a", MARK), ("b", ".git/plancha-work")] {
+            let work = from.join("work").join(work);
+            fs::create_dir_all(work.join(".git")).unwrap();
+            fs::write(work.join(mark), "").unwrap();
+            fs::write(work.join("main.tf"), "").unwrap();
+        }
+        fs::create_dir(&to).unwrap();
+        fs::write(from.join("main.tf"), "").unwrap();
+        fs::write(from.join(MARK), "of the directory itself").unwrap();
+        assert_eq!(tree(&from, &to).unwrap(), BTreeSet::from([PathBuf::from("main.tf")]));
     }
 
     #[test]

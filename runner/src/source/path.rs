@@ -60,6 +60,18 @@ pub(crate) fn normal(path: &Path) -> PathBuf {
     normal
 }
 
+/// The first link on the way from a directory to a path below it, and the path that it leads to.
+pub(super) fn first_link(dir: &Path, path: &Path) -> Option<(PathBuf, PathBuf)> {
+    let mut link = dir.to_owned();
+    path.strip_prefix(dir).ok()?.components().find_map(|part| {
+        link.push(part);
+        let target = std::fs::read_link(&link).ok()?;
+        let rest = path.strip_prefix(&link).unwrap_or(Path::new(""));
+        let above = link.parent().unwrap_or(dir);
+        Some((link.clone(), normal(&above.join(target).join(rest))))
+    })
+}
+
 /// Whether the path names something below a directory, without `..`.
 pub(super) fn is_below(path: &Path) -> bool {
     path.components().next().is_some()

@@ -99,7 +99,11 @@ impl Original {
     fn has(&self, path: &Path) -> bool {
         let is_left_out = self.left_out.iter().any(|left_out| path.starts_with(left_out));
         // In a copy that stays, no state is replaced by a newer one.
-        let is_read = |reads: &Reads| !is_state(path) && reads.may_be(&self.root.join(path));
+        let is_read = |reads: &Reads| {
+            let file = self.root.join(path);
+            !is_state(path)
+                && (reads.has(&file) || reads.may_be_computed(&file) && is_readable(&file))
+        };
         !is_left_out
             && (path.starts_with(&self.below)
                 || self.beside.contains(path)
@@ -132,6 +136,14 @@ impl Original {
         let copied = context.signals.shortly(copied).await.map_err(CheckoutError::Stopped)?;
         copied.map_err(std::io::Error::other)?
     }
+}
+
+/// Whether a file can be copied: one that only a computed path may mean fails no run.
+fn is_readable(file: &Path) -> bool {
+    let opened = if file.is_file() { fs::File::open(file).map(drop) } else { Ok(()) };
+    opened
+        .inspect_err(|error| tracing::warn!("a file that git ignores is not copied: {error}"))
+        .is_ok()
 }
 
 /// What the module in `module` may read in the work tree with this top.

@@ -212,16 +212,25 @@ fn computed_set(dir: &Expression, pattern: &Expression) -> Option<Computed> {
     if whole.is_some() && start.as_ref().is_some_and(|start| start.whole) {
         return None;
     }
+    let (begin, pattern) = match pattern {
+        Expression::StringTemplate(template) => (literal_start(template), literal_end(template)),
+        _ => ("", whole.unwrap_or_default().to_owned()),
+    };
+    let begin = begin.split(['*', '?', '[', '{', '\\']).next().unwrap_or_default();
     let start = start.map(|start| {
         let path = start.path.trim_end_matches('/');
-        if start.whole { Named { path: format!("{path}/"), ..start } } else { start }
+        let path = format!("{path}/{}", begin.trim_start_matches('/'));
+        if start.whole { Named { path, ..start } } else { start }
     });
-    let pattern = match pattern {
-        Expression::StringTemplate(template) => literal_end(template),
-        _ => whole.unwrap_or_default().to_owned(),
-    };
     let end = pattern.rsplit(['*', '?', '}', ']']).next().unwrap_or_default();
     Some(Computed { start, end: end.to_owned() })
+}
+
+fn literal_start(template: &StringTemplate) -> &str {
+    match template.iter().next() {
+        Some(Element::Literal(text)) => text.value(),
+        _ => "",
+    }
 }
 
 fn literal_end(template: &StringTemplate) -> String {

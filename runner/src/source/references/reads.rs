@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use regex::Regex;
 
-use crate::source::path::{normal, resolve};
+use crate::source::path::{first_link, normal, resolve};
 use crate::source::references::calls::glob;
 use crate::source::references::computed::{self, Names};
 use crate::source::references::installed::Called;
@@ -61,20 +61,23 @@ impl Reads {
         Ok(reads)
     }
 
-    /// Whether the module may read this, by its full path.
-    pub(in crate::source) fn may_be(&self, path: &Path) -> bool {
+    /// Whether a computed path may be this one, by its full path.
+    pub(in crate::source) fn may_be_computed(&self, path: &Path) -> bool {
+        self.computed.may_be(path)
+    }
+
+    /// Whether the module names this, by its full path.
+    pub(in crate::source) fn has(&self, path: &Path) -> bool {
         let is_in_set = |(dir, pattern): &(PathBuf, Regex)| {
             let below = path.strip_prefix(dir);
             below.is_ok_and(|below| pattern.is_match(&below.to_string_lossy()))
         };
-        path.ancestors().any(|above| self.named.contains(above))
-            || self.sets.iter().any(is_in_set)
-            || self.computed.may_be(path)
+        path.ancestors().any(|above| self.named.contains(above)) || self.sets.iter().any(is_in_set)
     }
 
     fn add(&mut self, module: &Path, mut path: PathBuf) {
         for _ in 0..MAX_LINKS {
-            let Some((link, target)) = first_link(&path) else { break };
+            let Some((link, target)) = first_link(Path::new("/"), &path) else { break };
             self.named.insert(link);
             path = target;
         }
@@ -82,18 +85,6 @@ impl Reads {
             self.named.insert(path);
         }
     }
-}
-
-/// The first link on the way to a path, and the path that it leads to.
-fn first_link(path: &Path) -> Option<(PathBuf, PathBuf)> {
-    let mut link = PathBuf::new();
-    path.components().find_map(|part| {
-        link.push(part);
-        let target = std::fs::read_link(&link).ok()?;
-        let rest = path.strip_prefix(&link).unwrap_or(Path::new(""));
-        let above = link.parent().unwrap_or(Path::new("/"));
-        Some((link.clone(), normal(&above.join(target).join(rest))))
-    })
 }
 
 /// Adds the paths that the strings of a file may be. Where a path begins with what is computed, that may be any directory
@@ -157,7 +148,8 @@ mod tests {
             symlink(target, top.join(link)).unwrap();
         }
         let reads = Reads::of(&top, &top.join("live/vpc")).unwrap();
-        FILES.into_iter().filter(|file| reads.may_be(&top.join(file))).collect()
+        let is_read = |path: &Path| reads.has(path) || reads.may_be_computed(path);
+        FILES.into_iter().filter(|file| is_read(&top.join(file))).collect()
     }
 
     #[test]
@@ -169,6 +161,11 @@ mod tests {
             ("d = \"../../dist\"\n  x = fileset(local.d, \"**\")", dist),
             ("r = \"${path.module}/../..\"\n  d = \"${local.r}/dist\"", dist),
             ("x = fileset(\"${path.module}/../..\", \"dist/*\")", &["dist/index.html"]),
+            ("x = fileset(path.module, \"../../dist/**\")", dist),
+            ("x = fileset(path.module, \"x/../../../dist/*\")", dist),
+            ("x = fileset(path.module, \"../../dist/${var.x}/**\")", dist),
+            ("x = fileset(\"${path.module}/../..\", \"other/${var.x}/**\")", &["other/index.html"]),
+            ("x = fileset(\"${path.module}/../..\", \"${var.x}/**\")", &FILES),
             (
                 "x = fileset(\"../..\", \"${var.d}/index.html\")",
                 &["dist/index.html", "other/index.html"],

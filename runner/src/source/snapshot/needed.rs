@@ -7,9 +7,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use fs_err as fs;
-
-use crate::source::path::normal;
+use crate::source::path::first_link;
 use crate::source::references::installed::Called;
 use crate::source::references::{self, computed};
 use crate::source::snapshot::SnapshotError;
@@ -52,30 +50,15 @@ pub(crate) fn check(
 fn is_packed(root: &Path, file: &Path, selected: &Selected) -> bool {
     let mut file = file.to_owned();
     for _ in 0..MAX_LINKS {
-        let Some(path) = below(root, &file) else { return false };
-        match first_link(root, path) {
-            None => return selected.files.contains(path),
-            Some((link, target)) => {
-                if !selected.files.contains(&link) {
-                    return false;
-                }
-                let rest = path.strip_prefix(&link).unwrap_or(Path::new(""));
-                let from = root.join(link.parent().unwrap_or(Path::new("")));
-                file = normal(&from.join(target).join(rest));
-            }
+        let is_selected =
+            |path: &Path| below(root, path).is_some_and(|path| selected.files.contains(path));
+        match first_link(root, &file) {
+            None => return is_selected(&file),
+            Some((link, _)) if !is_selected(&link) => return false,
+            Some((_, target)) => file = target,
         }
     }
     false
-}
-
-/// The first part of a path that is a link, and where it leads.
-fn first_link(root: &Path, path: &Path) -> Option<(PathBuf, PathBuf)> {
-    let mut link = PathBuf::new();
-    path.components().find_map(|part| {
-        link.push(part);
-        let target = fs::read_link(root.join(&link)).ok()?;
-        Some((link.clone(), target))
-    })
 }
 
 fn below<'a>(root: &Path, file: &'a Path) -> Option<&'a Path> {
@@ -85,6 +68,8 @@ fn below<'a>(root: &Path, file: &'a Path) -> Option<&'a Path> {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
+
+    use fs_err as fs;
 
     use super::*;
     use crate::source::snapshot::{SourceFiles, before, select};
