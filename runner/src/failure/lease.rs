@@ -5,6 +5,8 @@ use crate::run::lease::LeaseError;
 
 const HELD: &str = "nothing was applied; wait until it has ended, and run again. The lease of a run that was killed ends 5 min \
     after it was renewed last";
+const LOCKED: &str = "nothing was applied; wait until the holder of the lock has ended, and run again. The lock of a dead one stays: \
+    remove it with `datastore state unlock KEY --id ID --url URL`";
 const UNSUPPORTED: &str = "nothing was applied; update the datastore";
 const OWN_SETTING: &str = "nothing was applied; remove this setting from the backend block, and from -backend-config: the \
     runner sets the variables TF_HTTP_* itself. Then plan again, because a plan contains the settings of its backend";
@@ -36,7 +38,10 @@ impl Failure {
 impl From<&LeaseError> for Failure {
     fn from(error: &LeaseError) -> Self {
         match error {
-            LeaseError::Held { .. } => Self::new(Kind::Locked, error).with_hint(HELD),
+            LeaseError::Held { holder, .. } => {
+                let is_lock = holder.contains("the state is locked");
+                Self::new(Kind::Locked, error).with_hint(if is_lock { LOCKED } else { HELD })
+            }
             LeaseError::Refused { cause, .. } => Self::of_datastore(cause, error),
             LeaseError::Unsupported(_) => Self::new(Kind::Config, error).with_hint(UNSUPPORTED),
             LeaseError::StaleLock { key, lock } => {

@@ -3,6 +3,9 @@
 use crate::failure::{Failure, Kind};
 use crate::run::prepare::datastore_state::error::{Local, MissingIn, StateError};
 
+const REMOTE_STATE: &str = "nothing was planned or applied; set `username` and `password` in the `config` of that \
+                            terraform_remote_state, or take the outputs with --var-from";
+
 impl From<&StateError> for Failure {
     fn from(error: &StateError) -> Self {
         let kind = match error {
@@ -49,6 +52,7 @@ fn next(error: &StateError) -> String {
         StateError::Workspace { .. } => {
             "use a variable instead of terraform.workspace, or configure a backend that has workspaces"
         }
+        StateError::RemoteState(_) => REMOTE_STATE,
         StateError::OtherBackend { .. } => {
             "nothing was planned or applied; remove the option from the variable, or leave out --state datastore \
              (PLANCHA_STATE)"

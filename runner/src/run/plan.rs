@@ -34,6 +34,7 @@ use crate::source::checkout::source_id::SourceId;
 use crate::source::git::named_revision;
 use crate::source::regular::unless_missing;
 use crate::source::snapshot::SnapshotError;
+use crate::tool::argv::PlanOptions;
 use crate::tool::cli_args;
 use crate::tool::diagnostics::Below;
 
@@ -153,7 +154,11 @@ impl Run<'_> {
 
     /// Runs the tool's plan. A check runs it again if another run has changed the state meanwhile.
     async fn make_plan(&mut self, prepared: &mut Prepared, bin: &Path) -> Result<(), RunError> {
-        let options = &self.job.options;
+        // The token with which a plan takes the lock may end before the plan does, and nothing would free it then. Its apply
+        // refuses a plan of an older state. With a converge, whose apply follows, the lock keeps others from planning the same.
+        let is_only_plan = self.job.state.is_some() && !self.job.action.goes_on();
+        let no_lock = self.job.options.no_lock || is_only_plan && self.lease.held().is_none();
+        let options = &PlanOptions { no_lock, ..self.job.options.clone() };
         // A plan that failed may have left a part of its file.
         let empty = || private_file(bin)?.set_modified(UNTOUCHED);
         let mut tries = 1;
@@ -193,9 +198,10 @@ impl Run<'_> {
             plan_file::export_plan(bin, &path, &self.report)?;
         }
         // The plan of a converge that is not applied is no plan for `runner apply`.
+        let is_allowed = self.report.check.as_ref().is_none_or(|check| check.allowed);
         let is_refused = self.job.action.goes_on()
             && self.report.outcome == Outcome::Changes
-            && self.planned_apply().is_none();
+            && (self.planned_apply().is_none() || !is_allowed);
         if !self.job.action.destroys() && !self.job.action.is_check() && !is_refused {
             self.annotate_plan(sha256).await?;
         }
@@ -378,12 +384,20 @@ impl Run<'_> {
 
     /// Writes the plan's annotations to the layer.
     async fn annotate_plan(&self, sum: Sha256) -> Result<(), RunError> {
-        let attempt = self.artifacts.as_ref().map(Artifacts::attempt).or(self.job.attempt);
-        let attempt = attempt.unwrap_or(Attempt(0));
+        let planned = self.report.plan.as_ref().and_then(|plan| plan.attempt);
+        let attempt = planned.or(self.job.attempt).unwrap_or(Attempt(0));
         let revision = self.report.revision.as_deref();
         let run = &self.job.run.run;
         let sum = self.report.kept_sum.clone().unwrap_or_else(|| sum.to_base64());
         self.annotate(&layer::plan_annotations(Timestamp::now(), run, attempt, sum, revision)).await
+    }
+
+    /// Names the plan of a converge in the layer's annotations as soon as its changes are approved. The apply goes on without them.
+    pub(in crate::run) async fn annotate_approved(&self) {
+        let Some(plan) = &self.report.plan else { return };
+        if let Err(error) = self.annotate_plan(plan.sha256).await {
+            tracing::warn!("the approved plan is not annotated: {}", chain(&error));
+        }
     }
 
     /// The layer's `apply-sum`, if it is to be the `plan-sum` of this plan: an apply must be able to read that in the

@@ -7,8 +7,11 @@ pub(crate) mod installed;
 mod left_out;
 mod locals;
 pub(super) mod reads;
+mod remote_state;
+mod search;
 mod workspace_name;
 
+pub(crate) use remote_state::{RemoteState, remote_state};
 pub(crate) use workspace_name::names_workspace;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -264,19 +267,27 @@ impl References {
             None => "",
         };
         let path = normal(&base.join(literal));
+        let pattern = call.pattern.as_deref();
+        let (path, pattern) = match pattern.filter(|_| call.path.whole) {
+            Some(pattern) => {
+                let (path, pattern) = cleaned(&path, pattern);
+                (path, Some(pattern))
+            }
+            None => (path, pattern),
+        };
         if !is_directory && is_pointer(&path) {
             self.pointers.insert(path.clone(), place.to_owned());
         }
         if !is_directory && !is_outside && path.is_file() {
             self.files.insert(path.clone());
         }
-        if let Some(pattern) = call.pattern.as_deref().and_then(glob).filter(|_| !is_outside) {
+        if let Some(pattern) = pattern.and_then(glob).filter(|_| !is_outside) {
             let mut budget = MAX_FILES;
             self.files_in(&path, &path, &pattern, place, &mut budget)?;
         }
         // A missing file of any other function is an error of the tool's.
         if is_set || (is_directory && call.function == "fileexists") {
-            let pattern = call.pattern.clone().filter(|_| call.path.whole);
+            let pattern = pattern.filter(|_| call.path.whole).map(str::to_owned);
             self.sets.entry((path.clone(), pattern)).or_insert_with(|| place.to_owned());
         }
         if is_outside {
@@ -315,6 +326,18 @@ impl References {
             }
         }
         Ok(())
+    }
+}
+
+/// The directory and the pattern of a `fileset`, without `..` in the pattern: the tools clean both together.
+fn cleaned<'a>(dir: &Path, pattern: &'a str) -> (PathBuf, &'a str) {
+    let literal = pattern.find(['*', '?', '[', '{', '\\']).map_or(pattern, |glob| &pattern[..glob]);
+    match literal.rsplit_once('/') {
+        Some((above, _)) if above.split('/').any(|part| part == "..") => {
+            let dir = normal(&dir.join(above.trim_start_matches('/')));
+            (dir, &pattern[above.len() + 1..])
+        }
+        _ => (dir.to_owned(), pattern),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use support::{Sandbox, TestDatastore};
 
-use super::machines::{Origin, module, run, run_in, states};
+use super::machines::{Origin, module, run, run_as, run_in, states};
 use crate::RUNNER;
 use crate::source::checkout::{commit_all, git};
 
@@ -78,6 +78,19 @@ async fn name_of_the_workspace_cannot_be_used_in_another_workspace_than_default(
     let refused = run_in(&module(&machine), &machine, &datastore.url, &variables, &["plan"]);
     assert_eq!(refused.code, 8, "{}", refused.stderr);
     let cause = format!("{} uses the name of the workspace", child.display());
+    assert!(refused.stderr.contains(&cause), "{}", refused.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn token_is_not_sent_to_the_server_of_another_state() {
+    let datastore = TestDatastore::memory().await;
+    let machine = Origin::new().machine();
+    let remote = module(&machine).join("remote.tf");
+    let data = "data \"terraform_remote_state\" \"x\" {\n  backend = \"http\"\n  config  = { address = \"http://127.0.0.1:9/x\" }\n}\n";
+    std::fs::write(&remote, data).unwrap();
+    let refused = run_as(&machine, &datastore.url, "secret-token", &["plan"]);
+    assert_eq!(refused.code, 8, "{}", refused.stderr);
+    let cause = format!("{} reads another state over HTTP", remote.display());
     assert!(refused.stderr.contains(&cause), "{}", refused.stderr);
 }
 

@@ -12,6 +12,14 @@ async fn delete_state(datastore: &TestDatastore) {
     assert!(answer.status().is_success());
 }
 
+/// As a tool locks it that a person has started.
+async fn lock(datastore: &TestDatastore) {
+    let url = datastore.url.join("api/state/default/vpc").unwrap();
+    let lock = r#"{"ID": "11111111-1111-1111-1111-111111111111", "Who": "someone@there"}"#;
+    let lock = reqwest::Client::new().request("LOCK".parse().unwrap(), url).body(lock);
+    assert!(lock.send().await.unwrap().status().is_success());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn layer_that_was_applied_is_not_planned_from_nothing() {
     let datastore = TestDatastore::memory().await;
@@ -41,15 +49,28 @@ async fn layer_that_was_applied_is_not_planned_from_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn first_apply_of_another_run_is_a_held_lock_and_no_lost_state() {
     let datastore = TestDatastore::memory().await;
-    let url = datastore.url.join("api/state/default/vpc").unwrap();
-    let lock = r#"{"ID": "11111111-1111-1111-1111-111111111111", "Who": "someone@there"}"#;
-    let lock = reqwest::Client::new().request("LOCK".parse().unwrap(), url).body(lock);
-    assert!(lock.send().await.unwrap().status().is_success());
+    lock(&datastore).await;
     let machine = Origin::new().machine();
     for args in [&["plan"][..], &["check"], &["converge"]] {
         let refused = run(&machine, &datastore.url, args);
         assert_eq!(refused.code, 4, "{}", refused.stderr);
         assert!(refused.stderr.contains("someone@there holds its lock"), "{}", refused.stderr);
+    }
+}
+
+/// The token of a plan may end before the plan does, and then nobody frees its lock.
+#[tokio::test(flavor = "multi_thread")]
+async fn plan_takes_no_lock_and_an_apply_says_how_to_remove_that_of_a_dead_holder() {
+    let datastore = TestDatastore::memory().await;
+    let machine = Origin::new().machine();
+    assert_eq!(run(&machine, &datastore.url, &["apply", "--no-plan"]).code, 0);
+    lock(&datastore).await;
+    let planned = run(&machine, &datastore.url, &["plan"]);
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    let refused = run(&machine, &datastore.url, &["apply", "--no-plan"]);
+    assert_eq!(refused.code, 4, "{}", refused.stderr);
+    for text in ["the state is locked: by someone@there", "datastore state unlock KEY --id ID"] {
+        assert!(refused.stderr.contains(text), "{text}: {}", refused.stderr);
     }
 }
 

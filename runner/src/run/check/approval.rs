@@ -72,6 +72,7 @@ impl Run<'_> {
                     check.allowed = true;
                     check.used_approval = Some(UsedApproval { digest: approval, by, at: Some(at) });
                 }
+                self.annotate_approved().await;
                 return Ok(());
             }
             refused => refusal(approval, &refused),

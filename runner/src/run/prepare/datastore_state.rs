@@ -13,6 +13,7 @@ use datastore_api::{Client, ClientError, chain};
 use fs_err as fs;
 use reqwest::StatusCode;
 use serde_json::Value;
+use url::Url;
 
 use crate::basis::plan_file;
 use crate::order::job::DatastoreState;
@@ -27,7 +28,7 @@ use crate::run::prepare::datastore_state::used::UsedState;
 use crate::run::push::Unpushed;
 use crate::run::unsent;
 use crate::source::checkout::Workspace;
-use crate::source::references;
+use crate::source::references::{self, RemoteState};
 use crate::tool::cli_args::other_backend;
 use crate::tool::declared_backend::declared_backend;
 use crate::tool::state_file;
@@ -111,10 +112,39 @@ impl Run<'_> {
             let file = of_source(&prepared.workspace, &file);
             return Err(StateError::Workspace { workspace: name, file }.into());
         }
+        self.check_remote_states(&prepared.workspace, &data_dir)?;
         match &used.lock_file {
             Some(lock_file) => Ok(lock_file.follow(dir)?),
             None => Ok(()),
         }
+    }
+
+    /// Refuses a configuration with which the tool would send the token elsewhere.
+    fn check_remote_states(&self, workspace: &Workspace, data_dir: &Path) -> Result<(), RunError> {
+        let Some(datastore) = &self.job.datastore else { return Ok(()) };
+        if datastore.settings().token.secret()?.is_none() {
+            return Ok(());
+        }
+        let url = &datastore.settings().url;
+        let base = format!("{}/", url.path().trim_end_matches('/'));
+        let is_own = |address: &str| {
+            let address = Url::parse(address).ok();
+            address.is_some_and(|address| {
+                address.origin() == url.origin() && address.path().starts_with(&base)
+            })
+        };
+        match references::remote_state(&workspace.dir, data_dir, is_own)? {
+            Some(RemoteState::Foreign(file)) => {
+                return Err(StateError::RemoteState(of_source(workspace, &file)).into());
+            }
+            Some(RemoteState::Unknown(file)) => tracing::warn!(
+                "{} may read another state over HTTP: without a `password` for it in its `config`, the tool sends the token of \
+                 this run to its `address`",
+                of_source(workspace, &file).display()
+            ),
+            None => {}
+        }
+        Ok(())
     }
 
     /// Checks after init that the tool uses the state in the datastore, if the job keeps it there.

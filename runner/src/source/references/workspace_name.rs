@@ -9,10 +9,8 @@ use hcl_edit::expr::{Expression, Traversal, TraversalOperator};
 use hcl_edit::visit::{self, Visit};
 use regex::Regex;
 
-use crate::source::path::normal;
 use crate::source::references::calls::without_comments;
-use crate::source::references::installed::installed;
-use crate::source::references::{files, is_configuration, text};
+use crate::source::references::search::first_file;
 
 /// Text that may use the name.
 static NAME: LazyLock<Regex> = LazyLock::new(|| {
@@ -22,19 +20,7 @@ static NAME: LazyLock<Regex> = LazyLock::new(|| {
 /// The first file of the module in `root`, and of all modules that init has installed, that uses the name. The tool keeps
 /// its data in `data_dir`.
 pub(crate) fn names_workspace(root: &Path, data_dir: &Path) -> io::Result<Option<PathBuf>> {
-    let installed = installed(&data_dir.join("modules"))?.into_iter();
-    let mut modules = vec![root.to_owned()];
-    modules.extend(installed.map(|module| normal(&root.join(module.dir))));
-    for module in modules {
-        for file in files(&module)? {
-            let name = file.file_name().unwrap_or_default().to_string_lossy();
-            let text = if is_configuration(&name) { text(&file) } else { None };
-            if text.is_some_and(|text| uses(&file, &text)) {
-                return Ok(Some(file));
-            }
-        }
-    }
-    Ok(None)
+    first_file(root, data_dir, uses)
 }
 
 fn uses(file: &Path, text: &str) -> bool {

@@ -56,6 +56,11 @@ pub(crate) enum StateError {
          workspace {workspace}", .file.display()
     )]
     Workspace { workspace: Name, file: PathBuf },
+    #[error(
+        "{} reads another state over HTTP without a password for it, so the tool would send the token of this run there",
+        .0.display()
+    )]
+    RemoteState(PathBuf),
     #[error("{option} in {variable} configures another backend than the datastore")]
     OtherBackend { option: &'static str, variable: &'static str },
     #[error(
