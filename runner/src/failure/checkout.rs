@@ -286,8 +286,21 @@ fn of_git(error: &CheckoutError) -> Option<String> {
     })
 }
 
+/// What to do if git LFS has failed; `reason` is why git did.
+fn lfs(reason: &str) -> Option<String> {
+    let is_lfs =
+        reason.contains("smudge filter lfs failed") || reason.contains("ownloading object");
+    is_lfs.then(|| {
+        "the server of git LFS does not give the files: see to it that `git lfs fetch` works there; if no code reads them, set \
+         GIT_LFS_SKIP_SMUDGE=1"
+            .to_owned()
+    })
+}
+
 fn credentials(url: &str, reason: &str) -> String {
-    if reason.contains(CHANGED_KEY) {
+    if let Some(hint) = lfs(reason) {
+        hint
+    } else if reason.contains(CHANGED_KEY) {
         "find out whether the host really has a new key, as it publishes it; only then replace the key in known_hosts: \
          someone may answer in its place"
             .to_owned()
@@ -309,7 +322,10 @@ fn credentials(url: &str, reason: &str) -> String {
 fn network(url: &str, reason: &str) -> String {
     let contains = |any: &[&str]| any.iter().any(|text| reason.contains(text));
     let scp_like = !url.contains("://");
-    if contains(&["wrong version number", "unexpected TLS packet", "packet length too long"]) {
+    if let Some(hint) = lfs(reason) {
+        hint
+    } else if contains(&["wrong version number", "unexpected TLS packet", "packet length too long"])
+    {
         "that port does not speak TLS: if it speaks plain http, write http:// instead of https://"
             .to_owned()
     } else if contains(&["SSL certificate problem", "certificate verification failed"]) {

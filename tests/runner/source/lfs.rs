@@ -109,7 +109,13 @@ case $1 in
     case $(git config remote.origin.url) in
       ""|*.bundle) echo 'batch request: missing protocol: ""' >&2; exit 2;;
     esac
-    cat "DIR/$(sed -n 's/^oid sha256://p')";;
+    pointer=$(cat)
+    object=DIR/$(printf '%s\n' "$pointer" | sed -n 's/^oid sha256://p')
+    [ ! -e DIR/offline ] || { echo 'dial tcp 192.0.2.1:443: connect: connection refused' >&2; exit 2; }
+    if [ ! -e "$object" ] && [ "$(git config lfs.skipdownloaderrors)" = true ]; then
+      printf '%s\n' "$pointer"; exit
+    fi
+    cat "$object";;
   pull)
     cp "DIR/$(sed -n 's/^oid sha256://p' "$3")" "$3"
     echo "$3" | git update-index -q --refresh --stdin;;
@@ -191,7 +197,7 @@ fn lfs_files_that_are_not_needed_stop_no_checkout_of_a_url_or_bundle() {
     files.commit(&[("a.txt", "one")], "1");
     repositories.git(infra, &["bundle", "create", "--quiet", &bundle, "--all"]);
     let warning =
-        "git LFS cannot fetch the files of this checkout, which has pointers in their place: ";
+        "git LFS cannot fetch files of this checkout, which has pointers in their place: ";
     let planned = |source: &str, is_known: bool| {
         let ended = files.plan("gitconfig", source, &[]);
         assert_eq!(ended.code, 0, "{source}: {}", ended.stderr);
@@ -205,13 +211,25 @@ fn lfs_files_that_are_not_needed_stop_no_checkout_of_a_url_or_bundle() {
     };
     lose("one");
     planned(&url, false);
-    files.commit(&[("a.txt", "lost"), ("b.txt", "two")], "file(\"b.txt\")");
+    files.commit(&[("a.txt", "lost"), ("b.txt", "two"), ("c.txt", "three")], "file(\"b.txt\")");
     lose("lost");
-    let ended = files.plan("gitconfig", &url, &[]);
+    let ended = files.plan("gitconfig", &url, &["--work-dir", "kept"]);
     assert_eq!(ended.code, 0, "only the other one is lost: {}", ended.stderr);
     assert!(ended.stdout.contains("\"two\""), "{}", ended.stdout);
+    let other = repositories.sandbox.read("kept/live/c.txt");
+    assert_eq!(other, "three", "a provider may read it by a name that only it knows");
     files.commit(&[("a.txt", "lost, too")], "file(\"a.txt\")");
     lose("lost, too");
     let refused = files.plan("gitconfig", &url, &[]);
     assert_eq!(refused.code, 8, "{}", refused.stderr);
+}
+
+#[test]
+fn lfs_server_that_does_not_answer_leaves_no_pointers() {
+    let files = LargeFiles::new();
+    files.commit(&[("a.txt", "one")], "1");
+    std::fs::write(files.0.sandbox.path("lfs/offline"), "").unwrap();
+    let ended = files.plan("gitconfig", &files.0.url(), &[]);
+    assert_eq!(ended.code, 6, "{}", ended.stderr);
+    assert!(ended.stderr.contains("GIT_LFS_SKIP_SMUDGE=1"), "{}", ended.stderr);
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,7 +30,9 @@ use crate::source::work_dir::{foreign, move_mark};
 
 /// What git says if the filter of git LFS fails.
 const LFS_FAILED: [&str; 2] = ["smudge filter lfs failed", "was not filtered properly"];
-/// Arguments with which git writes the pointers of LFS files.
+/// Arguments with which git LFS leaves the pointers of files that it cannot fetch.
+const POINTERS_OF_LOST: [&str; 2] = ["-c", "lfs.skipdownloaderrors=true"];
+/// Arguments with which git writes the pointers of all LFS files.
 const POINTERS: [&str; 6] =
     ["-c", "filter.lfs.smudge=cat", "-c", "filter.lfs.process=", "-c", "filter.lfs.required=false"];
 
@@ -239,8 +242,9 @@ impl Git<'_> {
         self.write_files(self.dir, &args.into_iter().map(OsStr::new).collect::<Vec<_>>()).await
     }
 
-    /// Runs a checkout. Where the filter of git LFS fails, as for a bundle, which has no such files, pointers are written: those
-    /// that the code reads are fetched by themselves, or refused.
+    /// Runs a checkout. Files that git LFS cannot fetch are pointers, and all of them where it fails as a whole, as for a bundle,
+    /// which has no such files. Those that the code reads are fetched by themselves, or refused. A server that may have them
+    /// another time is an error: without the others' contents too, a plan would be another one.
     async fn write_files(&self, dir: &Path, args: &[&OsStr]) -> Result<(), CheckoutError> {
         let before = fs::metadata(self.log.path())?.len();
         let error = match Box::pin(self.run_in(dir, args)).await {
@@ -248,14 +252,34 @@ impl Git<'_> {
             ended => return ended,
         };
         let printed = self.log.since(before)?;
-        if !LFS_FAILED.iter().any(|text| printed.contains(text)) {
+        if !LFS_FAILED.iter().any(|text| printed.contains(text)) || self.is_of_server(&error) {
             return Err(error);
         }
         tracing::warn!(
-            "git LFS cannot fetch the files of this checkout, which has pointers in their place: {error}"
+            "git LFS cannot fetch files of this checkout, which has pointers in their place: {error}"
         );
-        let pointers = POINTERS.map(OsStr::new);
-        Box::pin(self.run_in(dir, &[&pointers, args].concat())).await
+        let before = fs::metadata(self.log.path())?.len();
+        let of_lost = [&POINTERS_OF_LOST.map(OsStr::new)[..], args].concat();
+        let ended = Box::pin(self.run_in(dir, &of_lost)).await;
+        if matches!(ended, Err(CheckoutError::Stopped(_))) {
+            return ended;
+        }
+        // Git LFS goes on after every error of its server.
+        let error = failure(self.source, &self.log.since(before)?, ExitStatus::default());
+        if self.is_of_server(&error) {
+            return Err(error);
+        }
+        if ended.is_ok() {
+            return ended;
+        }
+        let of_all = [&POINTERS.map(OsStr::new)[..], args].concat();
+        Box::pin(self.run_in(dir, &of_all)).await
+    }
+
+    /// Whether a server does not answer, or refuses the credentials, and its files are wanted.
+    fn is_of_server(&self, error: &CheckoutError) -> bool {
+        self.context.submodules
+            && matches!(error, CheckoutError::Network { .. } | CheckoutError::Credentials { .. })
     }
 
     /// Makes git see all files of an earlier checkout as they are. Refuses changes that it was ordered to hide, and warns of

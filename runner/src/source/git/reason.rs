@@ -14,6 +14,46 @@ pub(crate) const CHANGED_KEY: &str = "known_hosts has another key of this host."
 
 const NOT_WHOLE: &str = "it needs commits that are not in it";
 
+/// What git and git LFS say if credentials are refused.
+const REFUSED: [&str; 9] = [
+    "Authentication failed",
+    "could not read Username",
+    "could not read Password",
+    "Permission denied (",
+    "Host key verification failed",
+    "error: 401",
+    "error: 403",
+    // Of git LFS.
+    "Authentication required",
+    "Authorization error",
+];
+/// What they say of a server that does not answer, or not now.
+const UNREACHABLE: [&str; 22] = [
+    "Could not resolve",
+    "Failed to connect",
+    "Connection refused",
+    "Connection reset",
+    "timed out",
+    "unable to access",
+    "early EOF",
+    "hung up unexpectedly",
+    "Could not read from remote",
+    // Of git LFS.
+    "dial tcp",
+    "i/o timeout",
+    "connection reset",
+    "TLS handshake",
+    "tls: ",
+    "x509: ",
+    "Client.Timeout",
+    "context deadline exceeded",
+    "unexpected EOF",
+    "Server error",
+    "Rate limit",
+    "Bandwidth limit",
+    "LFS budget",
+];
+
 /// Why git failed, from its standard error and its end.
 pub(super) fn failure(source: &GitSource, stderr: &str, status: ExitStatus) -> CheckoutError {
     let says = |any: &[&str]| any.iter().any(|text| stderr.contains(text));
@@ -36,15 +76,7 @@ pub(super) fn failure(source: &GitSource, stderr: &str, status: ExitStatus) -> C
         let needs_more = says(&["lacks these prerequisite commits"]);
         let reason = if needs_more { NOT_WHOLE.to_owned() } else { reason };
         CheckoutError::BadBundle { file: url, reason }
-    } else if says(&[
-        "Authentication failed",
-        "could not read Username",
-        "could not read Password",
-        "Permission denied (",
-        "Host key verification failed",
-        "error: 401",
-        "error: 403",
-    ]) {
+    } else if says(&REFUSED) {
         CheckoutError::Credentials { url, reason }
     } else if says(&["No user exists for uid"]) {
         CheckoutError::Git { reason }
@@ -55,17 +87,7 @@ pub(super) fn failure(source: &GitSource, stderr: &str, status: ExitStatus) -> C
         "error: 404",
     ]) {
         CheckoutError::NoSuchRepository { url, reason }
-    } else if says(&[
-        "Could not resolve",
-        "Failed to connect",
-        "Connection refused",
-        "Connection reset",
-        "timed out",
-        "unable to access",
-        "early EOF",
-        "hung up unexpectedly",
-        "Could not read from remote",
-    ]) {
+    } else if says(&UNREACHABLE) {
         CheckoutError::Network { url, reason }
     } else {
         CheckoutError::Git { reason }
