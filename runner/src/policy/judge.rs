@@ -128,12 +128,16 @@ fn by_default(change: &JudgedChange, evidence: &Evidence) -> Vec<String> {
     let reason = match change.kind {
         Kind::Create | Kind::Update | Kind::Import | Kind::Move => return Vec::new(),
         Kind::Unknown => return unknown(),
-        Kind::Replace if is_tainted => {
-            if evidence.created_by_failed_run.contains(&change.address) {
-                return Vec::new();
-            }
+        Kind::Replace
+            if is_tainted && !evidence.created_by_failed_run.contains(&change.address) =>
+        {
             "no ledger shows that a failed run of this layer created it"
         }
+        // The creation that failed may have been that of another object, which was to replace this one.
+        Kind::Replace if is_tainted && change.actions == ["create", "delete"] => {
+            "it is created before the old one is destroyed, and a ledger does not show which of them a failed run created"
+        }
+        Kind::Replace if is_tainted => return Vec::new(),
         Kind::Replace => "an object would be destroyed and created anew",
         // The ledgers name addresses. Which of the objects of an address a failed run has created, they do not say.
         Kind::Delete if change.deposed.is_some() => "a deposed object would be destroyed",

@@ -161,6 +161,16 @@ fn tainted_resources_are_replaced_only_with_evidence_and_never_if_protected() {
     let protected = of(&rules("protected: {types: [terraform_*]}"));
     assert!(!protected.is_allowed() && protected.is_allowed_with_approval());
     assert!(protected.destructive_sha256.is_some());
+    // Where the new object is created first, the failed creation may have been that of another one.
+    let created_by_failed_run = ["x_y.z".to_owned()].into();
+    let evidence = Evidence { created_by_failed_run };
+    for (actions, expected) in [(["delete", "create"], true), (["create", "delete"], false)] {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let plan = one(&actions, &json!({"action_reason": "replace_because_tainted"}));
+        fs::write(file.path(), plan.to_string()).unwrap();
+        let verdict = by_default().judge(file.path(), &evidence).unwrap();
+        assert_eq!(verdict.is_allowed(), expected, "{actions:?}");
+    }
     // Evidence is about failed creations, not about other replacements.
     let created_by_failed_run = ["terraform_data.first".to_owned()].into();
     let path = fixture("update_replace_delete.json");

@@ -158,6 +158,32 @@ async fn outputs_that_an_apply_has_withdrawn_are_stored_by_the_next_one_that_doe
     assert_eq!(planned.code, 0, "{}", planned.stderr);
 }
 
+/// Of a layer without outputs before, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn new_output_of_an_apply_that_failed_is_stored_by_the_next_one() {
+    let pair = Pair::applied().await;
+    let fails = "\n  depends_on = [terraform_data.new]\n  provisioner \"local-exec\" { command = \"test -e created\" }\n";
+    let new = format!(
+        "resource \"terraform_data\" \"new\" {{ input = \"x\" }}\nresource \"terraform_data\" \"last\" {{{fails}}}\noutput \
+         \"endpoint\" {{ value = terraform_data.new.output }}\n"
+    );
+    pair.write("cluster", &format!("{CLUSTER}{new}"));
+    pair.manifest("alone", &[]);
+    pair.write("alone", &new);
+    for layer in ["cluster", "alone"] {
+        for (action, code) in [("plan", 0), ("apply", 1)] {
+            let (ended, _) = pair.run_one(layer, &[action]);
+            assert_eq!(ended.code, code, "{layer}, {action}: {}", ended.stderr);
+        }
+        pair.sandbox.write(&format!("code/{layer}/created"), "");
+        for action in ["plan", "apply"] {
+            let (ended, _) = pair.run_one(layer, &[action]);
+            assert_eq!(ended.code, 0, "{layer}, {action}: {}", ended.stderr);
+        }
+        assert_eq!(pair.json(layer, "outputs.json").await["endpoint"]["value"], "x", "{layer}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_converge_that_is_refused_is_not_the_plan_that_a_manifest_names() {
     let pair = Pair::applied().await;
@@ -168,9 +194,18 @@ async fn a_converge_that_is_refused_is_not_the_plan_that_a_manifest_names() {
     let reviewed = manifest();
     assert!(reviewed.contains("plan-run: reviewed/0"), "{reviewed}");
     pair.write("cluster", &replaced());
-    let refused = pair.run(&["converge", "layers/cluster.yaml"]);
-    assert_eq!(refused.code, 3, "{}", refused.stderr);
-    assert_eq!(manifest(), reviewed);
+    // An approval of other changes does not make it one either.
+    for approval in [&[][..], &["--approve-destructive", &"0".repeat(64)]] {
+        let (refused, _) = pair.run_one("cluster", &[&["converge"], approval].concat());
+        assert_eq!(refused.code, 3, "{}", refused.stderr);
+        assert_eq!(manifest(), reviewed, "{approval:?}");
+    }
+    let (_, refused) = pair.run_one("cluster", &["converge"]);
+    let approval = refused["check"]["approval"].as_str().unwrap();
+    pair.sandbox.write("code/cluster/created", "");
+    let (approved, _) = pair.run_one("cluster", &["converge", "--approve-destructive", approval]);
+    assert_eq!(approved.code, 0, "{}", approved.stderr);
+    assert!(!manifest().contains("reviewed"), "{}", manifest());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -183,6 +183,23 @@ async fn a_stored_plan_gets_its_files_again_and_only_with_the_same_contents() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn apply_of_a_part_does_not_show_that_a_layer_is_as_declared() {
+    let pair = Pair::applied().await;
+    let more = "resource \"terraform_data\" \"a\" {}\nresource \"terraform_data\" \"b\" {}\n";
+    pair.write("helm", &format!("{HELM}{more}"));
+    let ended = pair.run(&["check", "layers/helm.yaml"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    for (target, expected) in [(&["--target", "terraform_data.a"][..], "changed"), (&[], "ok")] {
+        for args in [&[&["plan"], target].concat()[..], &["apply"]] {
+            assert_eq!(pair.json("helm", "status.json").await["status"], "changed", "{args:?}");
+            let (ended, _) = pair.run_one("helm", args);
+            assert_eq!(ended.code, 0, "{args:?}: {}", ended.stderr);
+        }
+        assert_eq!(pair.json("helm", "status.json").await["status"], expected, "{target:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn d17_a_required_output_without_a_value_is_a_failure_of_its_own_class() {
     let pair = Pair::new().await;
     pair.manifest("cluster", &[("required-outputs", "nodes, kubeconfig")]);

@@ -8,11 +8,13 @@ use datastore_api::status::{Condition, LayerStatus, ListedChange, RunResult, STA
 use datastore_api::{Client, ClientError, DocumentKey, RunKey, Sha256, chain};
 use jiff::Timestamp;
 
+use crate::basis::binding::Binding;
 use crate::order::job::Job;
 use crate::order::layer::LayerHandle;
 use crate::process::redact::Redaction;
 use crate::report::{CHECK, Outcome, Report, StateLock};
 use crate::run::Run;
+use crate::tool::argv::limits_plan;
 
 /// The version of the format.
 const VERSION: u32 = 1;
@@ -60,9 +62,35 @@ impl Run<'_> {
     async fn stored_status(&self, client: &Client) -> Result<LayerStatus, ClientError> {
         let key = status_key(&self.job.run);
         let previous = read_status(client, &key).await?;
-        let status = self.status(previous.as_ref());
+        let is_part = self.has_applied_a_part();
+        if let Some(previous) = &previous
+            && (is_part || previous.status != Condition::Error && self.has_applied_before())
+        {
+            return Ok(previous.clone());
+        }
+        let mut status = self.status(previous.as_ref());
+        if is_part {
+            (status.status, status.last_ok) = (Condition::Changed, None);
+        }
         write_status(client, &key, &status, &self.environment.redaction).await?;
         Ok(status)
+    }
+
+    /// Whether this is an apply of a part of the layer: it does not show that all is as declared.
+    fn has_applied_a_part(&self) -> bool {
+        let beside = self.arguments_beside().unwrap_or_default();
+        let reviewed = self.binding.as_ref().map_or(&*beside, Binding::arguments);
+        self.has_applied() && (self.plans_a_part() || reviewed.iter().any(|arg| limits_plan(arg)))
+    }
+
+    /// Whether this is an apply that was made before, and was not repeated.
+    fn has_applied_before(&self) -> bool {
+        self.has_applied() && self.report.applied_before.is_some()
+    }
+
+    /// Whether this is an apply, which has succeeded.
+    fn has_applied(&self) -> bool {
+        !self.job.action.is_judged() && result_of(&self.report) == RunResult::Applied
     }
 
     /// When the layer was last found as declared. Without a status it never was.
@@ -149,7 +177,13 @@ async fn read_status(
     client: &Client,
     key: &DocumentKey,
 ) -> Result<Option<LayerStatus>, ClientError> {
-    let json = client.get_document(key).await?;
+    let json = match client.get_document(key).await {
+        Err(error @ (ClientError::Damaged { .. } | ClientError::Lost { .. })) => {
+            tracing::warn!("the status of before cannot be read: {}", chain(&error));
+            None
+        }
+        json => json?,
+    };
     Ok(json.and_then(|json| match serde_json::from_slice(&json) {
         Ok(status) => Some(status),
         Err(error) => {

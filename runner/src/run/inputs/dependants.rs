@@ -57,13 +57,15 @@ impl Run<'_> {
         let own = self.layer_ref();
         sweep(&self.job.inputs);
         let withdrawn = async {
-            let Some(json) = outputs_of(client, &own).await? else { return Ok(()) };
+            let json = outputs_of(client, &own).await?;
+            // First: whatever happens next, a later run finds that the outputs are not all there. A new one may be in the
+            // state after an apply that failed, and no later plan changes it then.
+            self.change_graph(|graph| graph.outputs = None).await?;
+            let Some(json) = json else { return Ok(()) };
             let Some(rest) = without(&own, &json, names)? else { return Ok(()) };
             let is_changed = |taken: &Taken| names.contains(&taken.output);
             let run = self.run_name();
             let why = |output: &str| format!("{run} changes the output {output} of {own}");
-            // First: whatever happens next, a later run finds that the outputs are not all there.
-            self.change_graph(|graph| graph.outputs = None).await?;
             // An error of one does not cancel the others.
             let (put, deleted, marked) = join!(
                 put_outputs(client, &own, rest),

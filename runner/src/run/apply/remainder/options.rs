@@ -66,7 +66,7 @@ impl Run<'_> {
 
 impl Run<'_> {
     /// The arguments of the plan in a file, by the record beside it.
-    fn arguments_beside(&self) -> Option<Vec<String>> {
+    pub(in crate::run) fn arguments_beside(&self) -> Option<Vec<String>> {
         let record = plan_file::record(self.job.action.plan_in_file()?).ok()??;
         let is_of = |plan: &PlanReport| {
             self.report.plan.as_ref().is_some_and(|applied| applied.sha256 == plan.sha256)
