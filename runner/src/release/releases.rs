@@ -116,7 +116,7 @@ impl Releases {
 /// The credentials for each site: a mirror's password for that mirror, the token for GitHub's API.
 fn credentials(args: &ToolArgs, tenv: &Tenv) -> Vec<SiteCredentials> {
     let mut credentials = Vec::new();
-    let origin = |url: &str| Url::parse(url.trim()).ok().map(|url| url.origin());
+    let parsed = |url: &str| Url::parse(url.trim()).ok();
     for tool in ToolName::ALL {
         let mirror = tenv.mirror(tool);
         let flag = match tool {
@@ -130,19 +130,20 @@ fn credentials(args: &ToolArgs, tenv: &Tenv) -> Vec<SiteCredentials> {
             .into_iter()
             .flatten()
             .chain(rewritten)
-            .filter_map(|url| origin(url.expose_secret()));
-        let origins = named.chain(flag.as_ref().map(Url::origin));
+            .filter_map(|url| parsed(url.expose_secret()));
+        let urls = named.chain(flag.clone());
         if let (Some(user), Some(password)) = (&mirror.user, &mirror.password) {
-            credentials.extend(origins.map(|origin| SiteCredentials {
-                origin,
+            credentials.extend(urls.map(|url| SiteCredentials {
+                origin: url.origin(),
+                address: url.into(),
                 credentials: Credentials::Basic(user.clone(), password.clone()),
             }));
         }
     }
     for origin in apis(tenv) {
         if let Some(token) = &tenv.github_token {
-            credentials
-                .push(SiteCredentials { origin, credentials: Credentials::Bearer(token.clone()) });
+            let (address, token) = (String::new(), Credentials::Bearer(token.clone()));
+            credentials.push(SiteCredentials { origin, address, credentials: token });
         }
     }
     credentials

@@ -313,6 +313,29 @@ fn a_password_goes_to_the_mirror_and_the_token_does_not() {
 }
 
 #[test]
+fn two_mirrors_on_one_host_get_their_own_passwords() {
+    let case = Case::new();
+    case.mirror.add_script(Tofu, "1.9.0");
+    let (terraform, tofu) = (case.mirror.url(Terraform), case.mirror.url(Tofu));
+    let variables = [
+        ("TFENV_REMOTE", terraform.as_str()),
+        ("TFENV_REMOTE_USER", "me"),
+        ("TFENV_REMOTE_PASSWORD", "hunter2"),
+        ("PLANCHA_TOFU_URL", tofu.as_str()),
+        ("TOFUENV_REMOTE_USER", "you"),
+        ("TOFUENV_REMOTE_PASSWORD", "hunter3"),
+    ];
+    for (tool, of, expected) in [
+        ("terraform@latest", Terraform, "Basic bWU6aHVudGVyMg=="),
+        ("tofu@latest", Tofu, "Basic eW91Omh1bnRlcjM="),
+    ] {
+        ok(&case.with(&variables, &["resolve", tool]));
+        let sent = case.mirror.credentials(case.mirror.list_path(of));
+        assert_eq!(sent.as_deref(), Some(expected), "{tool}");
+    }
+}
+
+#[test]
 fn compressed_list_is_read_and_a_decompression_bomb_is_refused() {
     let case = Case::new();
     let list = case.mirror.list_path(Terraform);

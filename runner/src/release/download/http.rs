@@ -34,6 +34,8 @@ use crate::source::regular;
 /// Credentials, and the only origin that receives them.
 pub(in crate::release) struct SiteCredentials {
     pub(in crate::release) origin: Origin,
+    /// The address of the mirror, which tells it from others of this origin; empty for a token.
+    pub(in crate::release) address: String,
     pub(in crate::release) credentials: Credentials,
 }
 
@@ -110,8 +112,9 @@ impl Http {
             return Ok(());
         };
         let GitHubAppAuth { app, apis } = provable;
-        let Ok(origin) = Url::parse(list).map(|url| url.origin()) else { return Ok(()) };
-        if apis.contains(&origin) && self.credential(&origin).is_none() {
+        let Ok(url) = Url::parse(list) else { return Ok(()) };
+        let origin = url.origin();
+        if apis.contains(&origin) && self.credential(&url).is_none() {
             let credentials = Credentials::Bearer({
                 let call = async |method, url: &str, token: &SecretString| {
                     self.call(method, url, github_app::MAX_ANSWER, token).await
@@ -119,7 +122,8 @@ impl Http {
                 github_app::token(api, app, call).await?
             });
             // Of two concurrent requests either token will do.
-            drop(self.app_token.set(SiteCredentials { origin, credentials }));
+            let address = String::new();
+            drop(self.app_token.set(SiteCredentials { origin, address, credentials }));
         }
         Ok(())
     }
@@ -231,8 +235,8 @@ impl Http {
     fn request(&self, url: &str) -> Result<RequestBuilder, ReleaseError> {
         self.check_reachable(url)?;
         let request = self.client()?.get(url);
-        let Some(origin) = Url::parse(url).ok().map(|url| url.origin()) else { return Ok(request) };
-        Ok(match self.credential(&origin).map(|credential| &credential.credentials) {
+        let Ok(url) = Url::parse(url) else { return Ok(request) };
+        Ok(match self.credential(&url).map(|credential| &credential.credentials) {
             None => request,
             Some(Credentials::Basic(user, password)) => {
                 request.basic_auth(user, Some(password.expose_secret()))
@@ -241,9 +245,22 @@ impl Http {
         })
     }
 
-    fn credential(&self, origin: &Origin) -> Option<&SiteCredentials> {
-        let mut all = self.credentials.iter().chain(self.app_token.get());
-        all.find(|credential| credential.origin == *origin)
+    /// The credentials for a URL: where several mirrors have one origin, those of the mirror whose address is most like it.
+    fn credential(&self, url: &Url) -> Option<&SiteCredentials> {
+        let all = self.credentials.iter().chain(self.app_token.get());
+        let origin = url.origin();
+        let of_origin = all.filter(|credential| credential.origin == origin);
+        let url = url.as_str();
+        // Below the whole address of a mirror, or else with most parts of it.
+        let likeness = |credential: &&SiteCredentials| {
+            let address = credential.address.trim_end_matches('/');
+            let rest = url.strip_prefix(address).filter(|_| !address.is_empty());
+            let is_below = rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '?']));
+            let parts = address.split('/').zip(url.split('/'));
+            (is_below, parts.take_while(|(own, other)| own == other).count())
+        };
+        // The first of equals.
+        of_origin.rev().max_by_key(likeness)
     }
 
     async fn send_checked(
