@@ -34,6 +34,8 @@ pub struct Environment {
     pub cache_home: Option<PathBuf>,
     /// `$XDG_STATE_HOME`, else `~/.local/state`, else nothing.
     pub state_home: Option<PathBuf>,
+    /// Below which tofu looks for its CLI configuration, if the home has none (`XDG_CONFIG_HOME`).
+    pub config_home: Option<PathBuf>,
     /// The state home of the user, where `--spool-dir` has replaced it.
     pub replaced_state_home: Option<PathBuf>,
     /// The tool's data directory (`TF_DATA_DIR`).
@@ -109,6 +111,7 @@ impl Environment {
             cache_home: cache_home.or_else(|| home.as_ref().map(|home| home.join(".cache"))),
             state_home: state_home.or_else(|| home.as_ref().map(|home| home.join(".local/state"))),
             replaced_state_home: None,
+            config_home: path("XDG_CONFIG_HOME"),
             home,
             tf_data_dir: path("TF_DATA_DIR"),
             tf_workspace: text("TF_WORKSPACE"),

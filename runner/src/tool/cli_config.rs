@@ -31,8 +31,14 @@ pub(crate) fn own_files(environment: &Environment, tool: ToolName) -> Vec<PathBu
         ToolName::Tofu => &[".tofurc", ".terraformrc"],
         ToolName::Terraform | ToolName::Terragrunt => &[".terraformrc"],
     };
-    let first = names.iter().map(|name| home.join(name)).find(|path| path.exists());
-    let entries = fs::read_dir(home.join(".terraform.d")).into_iter().flatten().flatten();
+    let of_tofu = environment.config_home.as_ref().filter(|_| tool == ToolName::Tofu);
+    let of_tofu = of_tofu.map(|dir| dir.join("opentofu"));
+    let other = of_tofu.as_ref().map(|dir| dir.join("tofurc"));
+    let mut files = names.iter().map(|name| home.join(name)).chain(other);
+    let first = files.find(|path| path.exists());
+    let dir = home.join(".terraform.d");
+    let dir = of_tofu.filter(|_| !dir.exists()).unwrap_or(dir);
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let is_one = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().as_encoded_bytes();
         let is_read_anyway = name == b"credentials.tfrc.json";
@@ -248,6 +254,19 @@ mod tests {
         assert_eq!(files(&environment, ToolName::Tofu), [".terraformrc", "b.tfrc"]);
         fs::write(home.path().join(".tofurc"), "").unwrap();
         assert_eq!(files(&environment, ToolName::Tofu), [".tofurc", "b.tfrc"]);
+        // Tofu's, if the home has none.
+        environment.config_home = Some(home.path().join("xdg"));
+        fs::create_dir_all(home.path().join("xdg/opentofu")).unwrap();
+        for name in ["tofurc", "d.tfrc"] {
+            fs::write(home.path().join("xdg/opentofu").join(name), "").unwrap();
+        }
+        assert_eq!(files(&environment, ToolName::Tofu), [".tofurc", "b.tfrc"]);
+        fs::remove_file(home.path().join(".tofurc")).unwrap();
+        fs::remove_file(home.path().join(".terraformrc")).unwrap();
+        assert_eq!(files(&environment, ToolName::Tofu), ["tofurc", "b.tfrc"]);
+        fs::remove_dir_all(home.path().join(".terraform.d")).unwrap();
+        assert_eq!(files(&environment, ToolName::Tofu), ["tofurc", "d.tfrc"]);
+        assert!(files(&environment, ToolName::Terraform).is_empty());
         environment.tf_cli_config_file = Some("/own".into());
         assert_eq!(files(&environment, ToolName::Tofu), ["own"]);
     }
