@@ -93,9 +93,10 @@ Exit codes:
        the object exists already           10  the datastore: unreachable, refused, lost upload
     2  changes pending (plan and check,    11  a time limit
        only with --detailed-exitcode)      12  blocked by, or waiting for, another layer
-    3  refused by the policy; destroy:     64  usage
-       waits for its approval             130  interrupted by SIGINT
-    4  state locked by another process    143  interrupted by SIGTERM or SIGHUP
+    3  refused by the policy or by the     64  usage
+       program before the apply;          130  interrupted by SIGINT
+       destroy: waits for its approval    143  interrupted by SIGTERM or SIGHUP
+    4  state locked by another process
     5  credentials (401, 403)
     6  network, transient, retries used up
     7  quota";

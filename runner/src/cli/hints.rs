@@ -43,8 +43,7 @@ const OF_INIT: [&str; 10] = [
 ];
 
 /// Options of terraform's plan and apply that can be passed to the tool.
-const OF_PLAN: [&str; 16] = [
-    "destroy",
+const OF_PLAN: [&str; 15] = [
     "refresh-only",
     "refresh",
     "parallelism",
@@ -170,6 +169,9 @@ fn hint(word: &str, command: &clap::Command) -> Option<String> {
         return Some(format!(
             "options of the tool's init go into a variable: `TF_CLI_ARGS_init='-{option}'`"
         ));
+    }
+    if name == "destroy" {
+        return Some("to destroy everything that the state has: `runner destroy DIR`".to_owned());
     }
     let of_tool = one_dash || OF_PLAN.contains(&name);
     of_tool.then(|| format!("options of the tool go after `--`: `runner plan DIR -- -{option}`"))

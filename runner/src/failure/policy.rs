@@ -9,7 +9,7 @@ const REGO: &str =
     "correct the policy; `runner policy test` tries it, and docs/policy.md says what Rego may use";
 
 /// What to do about a program that refuses an apply.
-const VETOED: &str = "its output says why; apply again when it agrees, or leave --before-apply out";
+const VETOED: &str = "its output says why; apply again when its reason is gone";
 /// What to do about a check beside applies.
 const STATE_MOVED: &str = "check again when no other run works with this layer";
 

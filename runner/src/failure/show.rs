@@ -25,7 +25,8 @@ impl From<&ShowError> for Failure {
                 Self::new(Kind::Config, error).with_hint(&format!("send them with `{command}`"))
             }
             ShowError::NoLog { .. } => Self::new(Kind::Config, error).with_hint(
-                "a run stores its log at its end; `runner show` has what is known of this attempt",
+                "a run stores its log while it works, or at its end if the datastore takes no live logs; `runner show` has what is \
+                 known of this attempt",
             ),
             ShowError::Binding(BindingError::Unsigned { .. } | BindingError::Signature { .. }) => {
                 Self::new(Kind::Integrity, error).with_hint(

@@ -469,7 +469,8 @@ fn generated_run(layer: &Name, action: &str) -> Result<Name, JobError> {
         random /= ALPHABET.len() as u64;
     }
     let mut layer = layer.as_ref();
-    while layer.len() > 240 {
+    // A name has at most 253 bytes.
+    while layer.len() + action.len() + suffix.len() + 2 > 253 {
         layer = layer.strip_suffix(|_: char| true).unwrap_or_default();
     }
     let run = format!("{layer}-{action}-{suffix}");

@@ -283,7 +283,7 @@ pub(crate) fn source(
     Ok(source)
 }
 
-/// A path below the source. In a layer, `.` and `/x` are allowed as well, as in Burrito.
+/// A path below the source, without `..`. In a layer, `/x` is allowed as well, as in Burrito.
 pub(crate) fn inside(path: &Path, place: &str) -> Result<PathBuf, JobError> {
     let mut inside = PathBuf::new();
     for component in path.components() {
@@ -291,6 +291,7 @@ pub(crate) fn inside(path: &Path, place: &str) -> Result<PathBuf, JobError> {
             Component::Normal(name) => inside.push(name),
             Component::CurDir => {}
             Component::RootDir if place != "--path" => {}
+            Component::ParentDir if inside.pop() => {}
             _ => {
                 let text = format!("{place} `{}` leaves the source", path.display());
                 let usage = place == "--path";

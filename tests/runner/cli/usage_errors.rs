@@ -99,8 +99,8 @@ fn options_of_terraform_get_a_hint() {
         (&["-var=a=b"], "`--var 'a=b'`"),
         (&["-var", "a=b"], "`--var 'NAME=VALUE'`"),
         (&["-var-file=x"], "`--var-file 'x'`"),
-        (&[".", "-destroy"], "-- -destroy`"),
-        (&["--destroy"], "-- -destroy`"),
+        (&[".", "-destroy"], "`runner destroy DIR`"),
+        (&["--destroy"], "`runner destroy DIR`"),
         (&["-refresh=false"], "-- -refresh=false`"),
         (&["-parallelism=2"], "-- -parallelism=2`"),
     ] {

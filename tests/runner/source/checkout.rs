@@ -116,6 +116,8 @@ fn missing_git_revision_is_named() {
         (vec!["plan", &url, "--revision", "nope"], 8, "has no revision `nope`"),
         (vec!["plan", &url, "--path", "nope"], 8, "the source has no directory `nope`"),
         (vec!["plan", &url, "--path", "../.."], 64, "leaves the source"),
+        (vec!["plan", &url, "--path", "a/../.."], 64, "leaves the source"),
+        (vec!["plan", &url, "--path", "a/../nope"], 8, "the source has no directory `nope`"),
         (vec!["plan", &missing], 8, "is not a git repository"),
         (vec!["plan", "http://127.0.0.1:9/x.git"], 6, "could not be reached"),
     ] {
