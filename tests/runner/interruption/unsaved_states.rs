@@ -156,7 +156,7 @@ async fn ledger_that_was_kept_counts_like_a_stored_one() {
     let datastore = TestDatastore::hasty(LEASE).await;
     for more in [&[][..], &["--spool-dir", "spool"]] {
         let layer = Layer::new();
-        let order = [&UNPLANNED[..], &["--datastore-timeout", "2s"], more].concat();
+        let order = [&UNPLANNED[..], &["--datastore-timeout", "10s"], more].concat();
         let failing = FaultyDatastore::before(&datastore.url, Vec::new()).await;
         let runner = layer.creating(&failing.url, &order);
         let fault = |method| Fault { method, part: "", status: 503, times: usize::MAX };

@@ -90,7 +90,7 @@ async fn apply_goes_on_while_the_lease_cannot_be_renewed() {
 async fn apply_succeeds_although_the_datastore_has_gone() {
     let datastore = TestDatastore::hasty(LONG).await;
     let sandbox = machine("");
-    let args = ["--datastore-timeout", "2s"];
+    let args = ["--datastore-timeout", "10s"];
     let running = start(&sandbox, apply(&sandbox, &datastore.url, &args));
     drop(datastore);
     tokio::time::sleep(Duration::from_millis(500)).await;

@@ -112,7 +112,7 @@ async fn state_is_stored_though_no_push_is_left() {
     let proxy = FaultyDatastore::before(&datastore.url, vec![fault]).await;
     server.refuse("POST", 503, ALWAYS);
     let args =
-        [&APPLY[..], &["--run", "r", "--retries", "0", "--datastore-timeout", "2s"]].concat();
+        [&APPLY[..], &["--run", "r", "--retries", "0", "--datastore-timeout", "10s"]].concat();
     let runner = sandbox.start(Some(&proxy.url), &args);
     tokio::task::block_in_place(|| {
         eventually("it has tried three uploads", || {
