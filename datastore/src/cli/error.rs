@@ -156,7 +156,7 @@ impl Display for Damage {
                 self.missing - self.missing_states,
                 "object is missing: its digest is recorded, and its file is gone",
                 "objects are missing: their digests are recorded, and their files are gone",
-                "restore from a backup; or, of an object that nobody needs, remove its own record, .plancha/sha256/KEY. Without \
+                "restore from a backup; or, of an object that is not needed, remove its own record, .plancha/sha256/KEY. Without \
                  the record of an apply or of an approval (.plancha/applied/, .plancha/approvals/) the same can be applied, or \
                  approved, again: find out first what was",
             ),

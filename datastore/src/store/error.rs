@@ -56,7 +56,7 @@ pub enum StoreError {
     Corrupt(Path),
     /// It is created once, and its file is gone.
     #[error(
-        "`{0}` is missing: its digest is recorded, and its file is gone; restore it from a backup. If nobody needs it, \
+        "`{0}` is missing: its digest is recorded, and its file is gone; restore it from a backup. If it is not needed, \
          remove its own record below `.plancha/sha256/`, but not that of an apply or an approval before you know what was applied \
          or approved: it could be done again"
     )]

@@ -289,7 +289,7 @@ fn of_git(error: &CheckoutError) -> Option<String> {
 /// What to do if git LFS has failed; `reason` is why git did.
 fn lfs(reason: &str) -> Option<String> {
     let is_lfs =
-        reason.contains("smudge filter lfs failed") || reason.contains("ownloading object");
+        reason.contains("smudge filter lfs failed") || reason.contains("Error downloading object");
     is_lfs.then(|| {
         "the server of git LFS does not give the files: see to it that `git lfs fetch` works there; if no code reads them, set \
          GIT_LFS_SKIP_SMUDGE=1"

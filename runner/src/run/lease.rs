@@ -31,6 +31,7 @@ use crate::process::redact::values;
 use crate::run::Run;
 use crate::run::artifacts::random_id;
 use crate::run::error::RunError;
+use crate::run::lease::address::Leads;
 pub(crate) use crate::run::lease::held::HeldLease;
 use crate::run::lease::held::RunLease;
 use crate::run::lease::own_file::OwnFile;
@@ -316,6 +317,11 @@ async fn release(datastore: &Client, lease: HeldLease) {
             chain(&error)
         ),
     }
+}
+
+/// Whether an address of the backend `http` is that of a state in this datastore.
+pub(in crate::run) fn leads_here(address: &str, datastore: &Client) -> bool {
+    matches!(Leads::of(address, &datastore.settings().url), Leads::Here(_))
 }
 
 /// A run whose request for a lease was refused goes on. One whose datastore is not well now, or did not answer, does not: it may

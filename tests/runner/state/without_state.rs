@@ -58,7 +58,7 @@ async fn first_apply_of_another_run_is_a_held_lock_and_no_lost_state() {
     }
 }
 
-/// The token of a plan may end before the plan does, and then nobody frees its lock.
+/// The token of a plan may end before the plan does, and its lock would stay.
 #[tokio::test(flavor = "multi_thread")]
 async fn plan_takes_no_lock_and_an_apply_says_how_to_remove_that_of_a_dead_holder() {
     let datastore = TestDatastore::memory().await;

@@ -34,7 +34,7 @@ use crate::source::regular;
 /// Credentials, and the only origin that receives them.
 pub(in crate::release) struct SiteCredentials {
     pub(in crate::release) origin: Origin,
-    /// The address of the mirror, which tells it from others of this origin; empty for a token.
+    /// The address of the mirror, which distinguishes it from others of this origin; empty for a token.
     pub(in crate::release) address: String,
     pub(in crate::release) credentials: Credentials,
 }

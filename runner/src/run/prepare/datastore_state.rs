@@ -13,7 +13,6 @@ use datastore_api::{Client, ClientError, chain};
 use fs_err as fs;
 use reqwest::StatusCode;
 use serde_json::Value;
-use url::Url;
 
 use crate::basis::plan_file;
 use crate::order::job::DatastoreState;
@@ -21,6 +20,7 @@ use crate::process::text::one_line;
 use crate::run::Run;
 use crate::run::artifacts::LastApply;
 use crate::run::error::RunError;
+use crate::run::lease::leads_here;
 use crate::run::prepare::Prepared;
 use crate::run::prepare::datastore_state::error::{Local, MissingIn, StateError};
 use crate::run::prepare::datastore_state::local::{has_own_backend, remove_states};
@@ -125,14 +125,7 @@ impl Run<'_> {
         if datastore.settings().token.secret()?.is_none() {
             return Ok(());
         }
-        let url = &datastore.settings().url;
-        let base = format!("{}/", url.path().trim_end_matches('/'));
-        let is_own = |address: &str| {
-            let address = Url::parse(address).ok();
-            address.is_some_and(|address| {
-                address.origin() == url.origin() && address.path().starts_with(&base)
-            })
-        };
+        let is_own = |address: &str| leads_here(address, datastore);
         match references::remote_state(&workspace.dir, data_dir, is_own)? {
             Some(RemoteState::Foreign(file)) => {
                 return Err(StateError::RemoteState(of_source(workspace, &file)).into());
