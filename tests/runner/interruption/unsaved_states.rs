@@ -153,9 +153,8 @@ async fn message_names_each_run_that_may_have_created_something() {
 /// The ledger was written, and could not be stored: it waits for `runner upload`.
 #[tokio::test(flavor = "multi_thread")]
 async fn ledger_that_was_kept_counts_like_a_stored_one() {
-    let datastore = TestDatastore::hasty(LEASE).await;
     for more in [&[][..], &["--spool-dir", "spool"]] {
-        let layer = Layer::new();
+        let (datastore, layer) = (TestDatastore::hasty(LEASE).await, Layer::new());
         let order = [&UNPLANNED[..], &["--datastore-timeout", "10s"], more].concat();
         let failing = FaultyDatastore::before(&datastore.url, Vec::new()).await;
         let runner = layer.creating(&failing.url, &order);
