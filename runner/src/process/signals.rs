@@ -53,6 +53,8 @@ pub(crate) struct Signals {
     at: Arc<OnceLock<Instant>>,
     /// When all remaining work must end. Set when a signal first limits a future.
     deadline: Arc<OnceLock<Instant>>,
+    /// When the time limit of the run is reached, and the limit.
+    limit: Option<(Instant, Duration)>,
     pub(super) guard: Option<Arc<Guard>>,
     /// Whether other runs use the guard, too.
     is_child: bool,
@@ -72,7 +74,8 @@ impl Signals {
             );
         });
         let (at, deadline, guard) = (Arc::default(), Arc::default(), guard.ok().map(Arc::new));
-        let signals = Self { stop, sender: Arc::new(sender), at, deadline, guard, is_child: false };
+        let (sender, reached) = (Arc::new(sender), reached(limit));
+        let signals = Self { stop, sender, at, deadline, limit: reached, guard, is_child: false };
         let ours = signals.clone();
         tokio::spawn(async move {
             let mut expired = pin!(tokio::time::sleep(limit.unwrap_or_default()));
@@ -105,7 +108,8 @@ impl Signals {
     pub(crate) fn child(&self, limit: Option<Duration>) -> Self {
         let (sender, stop) = watch::channel(None);
         let (at, deadline, guard) = (Arc::default(), Arc::default(), self.guard.clone());
-        let child = Self { stop, sender: Arc::new(sender), at, deadline, guard, is_child: true };
+        let (sender, reached) = (Arc::new(sender), reached(limit));
+        let child = Self { stop, sender, at, deadline, limit: reached, guard, is_child: true };
         // Without a receiver of the child: the task ends with the last of them.
         let (parent, sender, at) = (self.clone(), Arc::clone(&child.sender), Arc::clone(&child.at));
         tokio::spawn(async move {
@@ -138,7 +142,10 @@ impl Signals {
         let (sender, stop) = watch::channel(None);
         let ours = Arc::new(sender.clone());
         let (at, deadline) = (Arc::default(), Arc::default());
-        (sender, Self { stop, sender: ours, at, deadline, guard: None, is_child: false })
+        (
+            sender,
+            Self { stop, sender: ours, at, deadline, limit: None, guard: None, is_child: false },
+        )
     }
 
     /// Ends the guard. Call it when no further program will run.
@@ -148,8 +155,12 @@ impl Signals {
         }
     }
 
-    /// The signal that came, if one did.
+    /// The signal that came, if one did. A time limit that is reached counts even if the task that waits for it has not
+    /// run yet.
     pub(crate) fn stopped(&self) -> Option<Stop> {
+        if let Some((_, limit)) = self.limit.filter(|(reached, _)| *reached <= Instant::now()) {
+            self.raise(Stop::Timeout(limit));
+        }
         *self.stop.borrow()
     }
 
@@ -224,6 +235,11 @@ impl Signals {
     }
 }
 
+/// When a limit that begins now is reached. A limit that is longer than a clock can tell is never reached.
+fn reached(limit: Option<Duration>) -> Option<(Instant, Duration)> {
+    limit.and_then(|limit| Some((Instant::now().checked_add(limit)?, limit)))
+}
+
 /// Sends the reason to stop, if it is the first one, and records when it came.
 fn raise(sender: &watch::Sender<Option<Stop>>, at: &OnceLock<Instant>, stop: Stop) -> bool {
     at.get_or_init(Instant::now);
@@ -264,5 +280,13 @@ mod tests {
         assert!(child.since_stop().is_some());
         let limited = Signals::of_test().1.child(Some(Duration::from_millis(1)));
         assert_eq!(limited.wait().await, Stop::Timeout(Duration::from_millis(1)));
+    }
+
+    #[tokio::test]
+    async fn a_limit_that_is_reached_counts_before_its_task_has_run() {
+        // The task runs at the next await at the earliest.
+        let signals = Signals::of_test().1.child(Some(Duration::ZERO));
+        assert_eq!(signals.stopped(), Some(Stop::Timeout(Duration::ZERO)));
+        assert_eq!(Signals::of_test().1.child(Some(Duration::MAX)).stopped(), None);
     }
 }
